@@ -84,15 +84,19 @@ class Problem:
 
     @property
     def table(self) -> str:
-        """Where the key stands: '[users]' of a TOML file, '' at the top."""
-        inner = dotted(self.place).rpartition(".")[0]
-        return f"[{inner}]" if inner else ""
+        """Where the key stands: '[users]' of a TOML file, '[[models]] 2' of its lists of tables, ''
+        at the top."""
+        holder = len(self.place) - 1
+        while holder > 0 and isinstance(self.place[holder], int):
+            holder -= 1
+        return _heading(self.place[: max(0, holder)])
 
     def line(self, where: str) -> str:
         """The problem as one line that begins with the file."""
         place = f"{where}: {self.table}" if self.table else where
         if self.kind == "said":
-            return f"{where}: {self.rule}"
+            tables = len(self.place) > 1 and isinstance(self.place[1], int)
+            return f"{where}: {_heading(self.place[:2]) + ': ' if tables else ''}{self.rule}"
         if self.kind == "unknown":
             return f"{place} has no key {shown(self.key)}; {did_you_mean(self.key, self.known)}"
         if self.kind == "missing":
@@ -110,6 +114,14 @@ class Broken(ValueError):
     def __init__(self, rule: str, key: str = "", value: object = None) -> None:
         super().__init__(rule)
         self.rule, self.key, self.value = rule, key, value
+
+
+def _heading(place: tuple[str | int, ...]) -> str:
+    """The table at a place as a file has it, lists of tables counted as people do."""
+    if len(place) > 1 and isinstance(place[1], int):
+        table = f"[[{place[0]}]] {place[1] + 1}"
+        return f"{table} [{dotted(place[2:])}]" if place[2:] else table
+    return f"[{dotted(place)}]" if place else ""
 
 
 def dotted(place: tuple[str | int, ...]) -> str:

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from specsim.analytic.system import System
 from specsim.api.deployment import build_request
 from specsim.api.functions import named_function
 from specsim.api.requests import build_workload
 from specsim.api.results import Result, flat
-from specsim.errors import UsageError, shown
+from specsim.errors import UsageError
 from specsim.files import check_writable, write_whole
 from specsim.formats.traces import read_trace
 from specsim.hardware.store import load_profile
@@ -18,7 +18,7 @@ from specsim.latency.engine import find_engine
 from specsim.options.groups import DeploymentOptions
 from specsim.options.repeat import repeat
 from specsim.options.sizing import FleetOptions
-from specsim.options.tables import engine_of, from_table
+from specsim.options.tables import from_table
 from specsim.options.values import profile_folder
 from specsim.planning import fleet_result as planning
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
@@ -29,17 +29,13 @@ from specsim.planning.fleet_day_file import trace_day
 from specsim.planning.fleet_file import Wanted, read_fleet
 from specsim.planning.fleet_profile import planner_profile
 from specsim.planning.fleet_size import Asked, Effort, gates_of
-from specsim.planning.values import real
 from specsim.report.doc import Doc
 from specsim.report.export_fleet import EXPORTED, fleet_files, kube_name
 from specsim.report.progress import words_line
 from specsim.sim.scenario import find_scenario
 
-K = TypeVar("K", str, int, float)
 STAGE_S, WARMUP_S = 300.0, 60.0
 MAX_WHOLE = 1_000_000_000_000
-# Keys of a fleet's model that the plan itself decides or that it checks by rules of its own.
-_OWN_KEYS = ("model", "gpu", "tp", "max_model_len", "engine", "engine_version")
 
 
 class Fleet(Result, planning.FleetFigures):
@@ -70,7 +66,7 @@ def run(options: FleetOptions, bar: bool = False) -> Fleet:
         check_writable(Path(options.export) / EXPORTED, "--export")
     if by_hour:
         check_day(file)
-    devices = {pool.gpu: load_profile(pool.gpu, folder) for pool in file.pools}
+    devices = {pool.type: load_profile(pool.type, folder) for pool in file.gpus}
     warnings: list[str] = []
     asked: dict[str, Asked] = {}
     for model in file.models:
@@ -111,68 +107,34 @@ def _write(result: Fleet, folder: Path) -> None:
 
 def _deployment(model: Wanted, profiles: str | None) -> DeploymentOptions:
     """The options of a model, GPU and TP left open."""
-    table = {**model.served, **model.traffic}
     place = f"model {model.name}:"
-    read = {key: value for key, value in table.items() if key not in _OWN_KEYS}
-    found = from_table(DeploymentOptions, read, place, MAX_WHOLE)
-    name = _typed(model, "model", table["model"], str)
-    engine = engine_of(table, place)
-    values = {"model": name, "profiles": profiles, **engine, **found}
+    found = from_table(DeploymentOptions, model.options, place, MAX_WHOLE)
     try:
-        return DeploymentOptions.of_values(values)
+        return DeploymentOptions.of_values({"profiles": profiles, **found})
     except UsageError as error:  # a value out of its range, as its option says it
         raise UsageError(f"{place} {error}") from None
 
 
-def _typed(model: Wanted, key: str, value: object, kind: type[K]) -> K:
-    found = real(value) if kind is float else value
-    # Nothing here counts beyond this, and an error repeats the number.
-    huge = kind is int and isinstance(value, int) and abs(value) > MAX_WHOLE
-    if not isinstance(found, kind) or isinstance(found, bool) or huge:
-        names = {str: "text", int: f"a whole number up to {MAX_WHOLE:g}", float: "a number"}
-        raise UsageError(f"model {model.name}: {key} is {shown(value)}; it must be {names[kind]}")
-    return found
-
-
 def _shape(model: Wanted, options: DeploymentOptions) -> LoadShape:
-    traffic = model.traffic
-
-    def seconds(key: str, default: float) -> float:
-        value = float(_typed(model, key, traffic.get(key, default), float))
-        if not 0 <= value <= 1e6:
-            raise UsageError(f"model {model.name}: {key} is {value:g}; it must be 0 to 1000000 s")
-        return value
-
-    if model.scenario is not None:
-        scenario = find_scenario(model.scenario)
-        duration_s = seconds("duration_s", scenario.duration_s)
-        warmup_s = seconds("warmup_s", min(scenario.warmup_s, duration_s / 2))
-        _check_stage(model, duration_s, warmup_s)
-        return People(
-            scenario.behaviour, duration_s, warmup_s, scenario.name, scenario.thinking
-        )
-    duration_s = seconds("duration_s", STAGE_S)
-    warmup_s = seconds("warmup_s", min(WARMUP_S, duration_s / 2))
-    _check_stage(model, duration_s, warmup_s)
-    burstiness = float(_typed(model, "burstiness", traffic.get("burstiness", 1.0), float))
-    ratio = float(_typed(model, "range_ratio", traffic.get("range_ratio", 0.0), float))
-    if not burstiness > 0 or not 0 <= ratio < 1:
-        raise UsageError(
-            f"model {model.name}: burstiness is {burstiness:g} and range_ratio {ratio:g}; they "
-            "must be above 0, and from 0 to below 1"
-        )
-    free = "duration_s" not in traffic and "warmup_s" not in traffic
-    return Arrivals(
-        build_workload(options), duration_s, warmup_s, burstiness, ratio, stretch=free
+    scenario = None if model.scenario is None else find_scenario(model.scenario)
+    usual_s, warm_s = (
+        (STAGE_S, WARMUP_S) if scenario is None else (scenario.duration_s, scenario.warmup_s)
     )
-
-
-def _check_stage(model: Wanted, duration_s: float, warmup_s: float) -> None:
+    duration_s = usual_s if model.duration_s is None else model.duration_s
+    warmup_s = min(warm_s, duration_s / 2) if model.warmup_s is None else model.warmup_s
     if not warmup_s < duration_s:
         raise UsageError(
             f"model {model.name}: warmup_s is {warmup_s:g}; it must be below the {duration_s:g} s "
             "of a run"
         )
+    if scenario is not None:
+        return People(
+            scenario.behaviour, duration_s, warmup_s, scenario.name, scenario.thinking
+        )
+    return Arrivals(
+        build_workload(options), duration_s, warmup_s, model.burstiness, model.range_ratio,
+        stretch=model.duration_s is None and model.warmup_s is None,
+    )
 
 
 def _asked(
@@ -199,24 +161,9 @@ def _asked(
                 warnings.append(note)
         return request.system
 
-    served = model.served
-    settings: tuple[tuple[str, object], ...] = ()
-    if "max_model_len" in served:
-        longest = _typed(model, "max_model_len", served["max_model_len"], int)
-        if not 1 <= longest <= 100_000_000:
-            raise UsageError(
-                f"model {model.name}: max_model_len is {longest}; it must be 1 to 100000000"
-            )
-        settings = (("max_model_len", longest),)
-    tp = 0
-    if "tp" in served:
-        tp = _typed(model, "tp", served["tp"], int)
-        if not 1 <= tp <= 1024:
-            raise UsageError(
-                f"model {model.name}: tp is {tp}; it must be from 1 to 1024, or left out"
-            )
+    settings = () if model.max_model_len is None else (("max_model_len", model.max_model_len),)
     asked = Asked(
-        model.name, build, shape, slo, model.stream_floor, _demand(model, options), tp,
+        model.name, build, shape, slo, model.stream_floor, _demand(model, options), model.tp or 0,
         options.max_num_seqs or 0, options.k is not None, settings,
     )
     if "queue_p95" in gates_of(asked) and "queue_p95" not in slo:

@@ -192,8 +192,7 @@ class _Planner:
         cost = None
         if normal is not None:
             rate = (normal.figures["output_tok_s"] or 0.0) * count
-            pools = self.file.pools
-            price = next((p.price_per_gpu_hour for p in pools if p.gpu == sized.gpu), None)
+            price = self.file.pool(sized.gpu).price_per_gpu_hour
             joules = normal.figures["energy.joules_per_output_token"]
             cost = cost_of(rate, count * sized.gpus, sized.system.profile, price, joules)
         return Endpoint(
@@ -222,7 +221,7 @@ def _best(
     profiles: Mapping[str, HardwareProfile],
 ) -> tuple[_Assigned, dict[str, int]]:
     """The combination of types that leaves least unserved, then the cheapest."""
-    prices = {pool.gpu: pool.price_per_gpu_hour or 1.0 for pool in file.pools}
+    prices = {pool.type: pool.price_per_gpu_hour or 1.0 for pool in file.gpus}
 
     def price(choice: _Choice) -> float:
         return choice.replicas * choice.sized.gpus * prices[choice.sized.gpu]
@@ -258,11 +257,11 @@ def _assign(
         room = choice.sized.system.memory.usable_bytes
         usable[choice.sized.gpu] = max(room, usable.get(choice.sized.gpu, 0.0))
     pools = [
-        (pool.gpu, pool.count, pool.per_node or max(1, profiles[pool.gpu].gpus_per_node),
-         usable.get(pool.gpu, 0.0))
-        for pool in file.pools
+        (pool.type, pool.count, pool.per_node or max(1, profiles[pool.type].gpus_per_node),
+         usable.get(pool.type, 0.0))
+        for pool in file.gpus
     ]
-    present = {pool.gpu: pool.count for pool in file.pools}
+    present = {pool.type: pool.count for pool in file.gpus}
     # No pool holds more replicas than devices, however many a demand wants.
     short = any(choice.replicas > present[choice.sized.gpu] for choice in combination)
     pieces = [
@@ -324,11 +323,11 @@ def _amount(load: float, whole_numbers: bool) -> float:
 def _shortages(file: FleetPlanFile, chosen: Sequence[_Choice]) -> tuple[Shortage, ...]:
     """GPUs that all models need by type, sharing left out of account."""
     out = []
-    for pool in file.pools:
-        mine = [choice for choice in chosen if choice.sized.gpu == pool.gpu]
+    for pool in file.gpus:
+        mine = [choice for choice in chosen if choice.sized.gpu == pool.type]
         out.append(
             Shortage(
-                pool.gpu,
+                pool.type,
                 sum(c.replicas * c.sized.gpus for c in mine),
                 pool.count,
                 sum(c.lean * c.sized.gpus for c in mine),
@@ -339,7 +338,7 @@ def _shortages(file: FleetPlanFile, chosen: Sequence[_Choice]) -> tuple[Shortage
 
 def _price(file: FleetPlanFile, endpoints: Sequence[Endpoint]) -> float | None:
     """Price per hour of the devices that are used; None without prices."""
-    prices = {pool.gpu: pool.price_per_gpu_hour for pool in file.pools}
+    prices = {pool.type: pool.price_per_gpu_hour for pool in file.gpus}
     used = {name for e in endpoints for names in e.devices for name in names}
     total = 0.0
     for name in used:

@@ -91,7 +91,7 @@ def _model(
         other = replace(asked, build=lambda gpu, tp: asked.build(gpu, tp).plain(), k_fixed=True)
         found = size_model(other, sized.gpu, effort)
         plain = sized if isinstance(found, Misfit) or found.capacity <= 0 else found
-    pool = next(item for item in file.pools if item.gpu == sized.gpu)
+    pool = file.pool(sized.gpu)
     node = pool.per_node or max(1, profiles[sized.gpu].gpus_per_node)
     with_it = side_of(sized, rule, file.operating_share)
     without = with_it if plain is sized else side_of(plain, rule, file.operating_share)
@@ -184,7 +184,7 @@ class _Planner:
                 return math.inf
             hour = step * self.day.step_s / HOUR_S
             away = sum(m.gpus for m in self.file.maintenance if m.type == gpu and m.covers(hour))
-            return next(p.count for p in self.file.pools if p.gpu == gpu) - away
+            return self.file.pool(gpu).count - away
 
         return run_day(streams, pool, self.day.step_s, self.day.give_up_s)
 
@@ -200,7 +200,7 @@ class _Planner:
         """What an autoscaler is told: running requests at the load that is aimed at, or those
         that wait."""
         side, rule = model.with_it, self._scaling(model, model.with_it)
-        pool = next(p for p in self.file.pools if p.gpu == side.sized.gpu)
+        pool = self.file.pool(side.sized.gpu)
         least = replicas_needed(0.0, 1.0, 1.0, rule.spares, rule.least)
         return {
             "metric": GAUGES.get(side.sized.system.engine.name, VLLM_GAUGES)[rule.queue > 0],
@@ -243,7 +243,7 @@ class _Planner:
     ) -> DaySide:
         sized = side.sized
         hours = self._hours([flow], 0, side)
-        price = next(p.price_per_gpu_hour for p in self.file.pools if p.gpu == sized.gpu)
+        price = self.file.pool(sized.gpu).price_per_gpu_hour
         joules = [0.0, 0.0, 0.0]
         for hour in range(HOURS):
             watts = side.at.watts(self._load(side, flow, model.demand, hour))

@@ -6,26 +6,23 @@ Unknown keys are refused: a misspelt one would otherwise change nothing, silentl
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from specsim.checked import (
     Broken,
-    Problem,
     Rule,
     Shape,
     Texts,
+    check,
     did_you_mean,
     json_value,
-    problem_of,
     toml_table,
 )
 from specsim.errors import FormatError, UsageError, shown
 from specsim.files import MAX_BYTES, file_text
-from specsim.planning.cost import check_price
 from specsim.planning.fleet_day_file import (
     MAX_AMOUNT,
     MAX_GPUS,
@@ -36,7 +33,6 @@ from specsim.planning.fleet_day_file import (
     Number,
     Profile,
     TraceDay,
-    as_float,
     profile_of,
 )
 from specsim.sim.scenario import SYSTEM_KEYS
@@ -47,7 +43,6 @@ MAX_FLOOR = 1e5  # tokens per second of a stream
 # Keys of [system] that say how a model is served; where and how often is what a fleet decides.
 SERVED_KEYS = (SYSTEM_KEYS | {"fidelity"}) - {"gpu", "replicas", "router", "max_concurrent"}
 LENGTH_KEYS = ("workload", "input_len", "output_len", "cached_share", "range_ratio", "burstiness")
-TRAFFIC_KEYS = (*LENGTH_KEYS, "duration_s", "warmup_s")
 DayOf = Callable[[Path], TraceDay]  # of a trace file
 DEMANDS = ("trace", "users", "rate", "tokens_per_s", "fill")
 
@@ -55,6 +50,11 @@ Text = Annotated[str, BeforeValidator(str)]  # only shown: a year is as good a n
 Amount = Annotated[
     Number | None, Field(gt=0, le=MAX_AMOUNT), Rule("above 0 and at most 1e8")
 ]
+Seconds = Annotated[Number | None, Field(ge=0, le=1e6), Rule("seconds, from 0 to 1000000")]
+Price = Annotated[
+    Number | None, Field(gt=0, lt=1e6), Rule("above 0 and below 1000000 per hour")
+]
+Tables = Field(min_length=1, max_length=MAX_TABLES)
 
 
 class Pool(Shape):
@@ -63,18 +63,14 @@ class Pool(Shape):
     type: Annotated[str, Rule("such as \"h200-sxm\"; see `specsim gpus`")]
     count: Annotated[int, Field(ge=1, le=MAX_GPUS)] = 1
     per_node: Annotated[int, Field(ge=0, le=MAX_GPUS)] = 0
-    price_per_gpu_hour: Annotated[Number | None, Rule("a number")] = None
-
-    @property
-    def gpu(self) -> str:
-        """The type, as results call it."""
-        return self.type
+    price_per_gpu_hour: Price = None
 
 
 class Wanted(Shape):
-    """A model that is to be served, one [[models]]. How it is served and what is sent to it
-    (SERVED_KEYS, TRAFFIC_KEYS) are options of other commands too, and are checked where they
-    become those."""
+    """A model that is to be served, one [[models]]. How else it is served and what is sent to it
+    (SERVED_KEYS, LENGTH_KEYS) are options of other commands too, and are checked where they become
+    those. tp: None: to be chosen. duration_s, warmup_s: of a run. burstiness, range_ratio: of the
+    requests of a rate."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -99,12 +95,22 @@ class Wanted(Shape):
     ] = ()
     share_gpu: bool = False
     min_replicas: Annotated[int, Field(ge=1, le=MAX_GPUS)] = 1
+    tp: Annotated[
+        int | None, Field(ge=1, le=1024), Rule("a whole number from 1 to 1024, or left out")
+    ] = None
+    max_model_len: Annotated[
+        int | None, Field(ge=1, le=100_000_000), Rule("a whole number from 1 to 100000000")
+    ] = None
+    duration_s: Seconds = None
+    warmup_s: Seconds = None
+    burstiness: Annotated[Number, Field(gt=0, le=math.inf), Rule("above 0")] = 1.0
+    range_ratio: Annotated[Number, Field(ge=0, lt=1), Rule("from 0 to below 1")] = 0.0
 
     @model_validator(mode="before")
     @classmethod
     def _known(cls, raw: object) -> object:
         """Before anything is said to be missing: an unknown key is often a misspelt needed one."""
-        known = {*cls.model_fields, *SERVED_KEYS, *TRAFFIC_KEYS}
+        known = {*cls.model_fields, *SERVED_KEYS, *LENGTH_KEYS}
         for key in raw if isinstance(raw, Mapping) else ():
             if key not in known:
                 raise ValueError(f"has no key {key!r}; {did_you_mean(key, known)}")
@@ -153,28 +159,26 @@ class Wanted(Shape):
         return self.profile
 
     @property
-    def served(self) -> dict[str, object]:
-        """Keys of [system] with their values."""
-        extra = self.model_extra or {}
-        return {"model": self.model, **{key: extra[key] for key in extra if key in SERVED_KEYS}}
-
-    @property
-    def traffic(self) -> dict[str, object]:
-        """What is sent: lengths and pace."""
-        extra = self.model_extra or {}
-        return {key: extra[key] for key in TRAFFIC_KEYS if key in extra}
+    def options(self) -> dict[str, object]:
+        """How it is served and what is sent, as options of other commands."""
+        return {"model": self.model, **(self.model_extra or {})}
 
 
-class FleetShape(Shape):
-    """The file as it is written."""
+class FleetPlanFile(Shape):
+    """The file: as it is written, then with what holds for all models in each of them."""
 
-    gpus: Annotated[list[Pool], Field(min_length=1, max_length=MAX_TABLES)]
-    models: Annotated[list[Wanted], Field(min_length=1, max_length=MAX_TABLES)]
-    name: Text | None = None
+    gpus: Annotated[
+        list[Pool], Tables, Rule(f"written as [[gpus]], one table for each, {MAX_TABLES} at most")
+    ]
+    models: Annotated[
+        list[Wanted], Tables,
+        Rule(f"written as [[models]], one table for each, {MAX_TABLES} at most"),
+    ]
+    name: Text = ""
     source: Text = ""
     operating_share: Annotated[Number, Field(gt=0, le=1), Rule("above 0 and at most 1")] = 0.8
     n_minus_1: bool = True
-    price_per_gpu_hour: Annotated[Number | None, Rule("a number")] = None
+    price_per_gpu_hour: Price = None
     slo: dict[str, Number] = Field(default_factory=dict)
     engine: str | None = None
     engine_version: str | None = None
@@ -183,18 +187,9 @@ class FleetShape(Shape):
     maintenance: Annotated[list[Maintenance], Field(max_length=MAX_TABLES)] = Field(
         default_factory=list)
 
-
-@dataclass(frozen=True)
-class FleetPlanFile:
-    """A checked fleet file. day: None where the file has none."""
-
-    name: str
-    pools: tuple[Pool, ...]
-    models: tuple[Wanted, ...]
-    operating_share: float
-    source: str = ""
-    day: Day | None = None
-    maintenance: tuple[Maintenance, ...] = ()
+    def pool(self, gpu: str) -> Pool:
+        """The pool of a type."""
+        return next(pool for pool in self.gpus if pool.type == gpu)
 
 
 def read_fleet(name: str, day_of: DayOf | None = None) -> FleetPlanFile:
@@ -216,20 +211,20 @@ def fleet_from(
     raw: Mapping[str, object], where: str, day_of: DayOf | None = None, folder: Path = Path()
 ) -> FleetPlanFile:
     """Check a parsed fleet. folder: where its traces are."""
-
-    try:
-        found = FleetShape.model_validate(raw)
-    except ValidationError as error:
-        raise UsageError(_told(problem_of(error, FleetShape), where, raw)) from None
+    found = check(FleetPlanFile, raw, where, UsageError)
     slo = _gates(found.slo, where)
-    pools = tuple(_priced(pool, found.price_per_gpu_hour, where) for pool in found.gpus)
+    pools = [
+        pool.model_copy(update={
+            "price_per_gpu_hour": pool.price_per_gpu_hour or found.price_per_gpu_hour})
+        for pool in found.gpus
+    ]
     if len({pool.type for pool in pools}) < len(pools):
         raise UsageError(f"{where}: a GPU type stands in [[gpus]] twice; add up the counts")
-    models = tuple(
+    models = [
         _wanted(item, found, slo, f"{where}: [[models]] {i} ({item.name or item.model})",
                 day_of(folder / item.trace) if item.trace is not None and day_of else None)
         for i, item in enumerate(found.models, start=1)
-    )
+    ]
     names = [model.name for model in models]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -239,13 +234,12 @@ def fleet_from(
     _check_maintenance(found, where)
     if found.day is not None and found.day.profile is not None:
         profile_of(found.day.profile, f"{where}: [day]")
-    return FleetPlanFile(
-        found.name or where, pools, models, found.operating_share, found.source, found.day,
-        tuple(found.maintenance),
+    return found.model_copy(
+        update={"name": found.name or where, "gpus": pools, "models": models}
     )
 
 
-def _check_maintenance(found: FleetShape, where: str) -> None:
+def _check_maintenance(found: FleetPlanFile, where: str) -> None:
     """UsageError for a type that the pool lacks, and for more GPUs away at a time than there are.
     (The most are away when some window begins.)"""
     counts = {pool.type: pool.count for pool in found.gpus}
@@ -264,62 +258,12 @@ def _check_maintenance(found: FleetShape, where: str) -> None:
             )
 
 
-def _told(problem: Problem, where: str, raw: Mapping[str, object]) -> str:
-    """What is wrong, with the table counted as people count: [[models]] 2."""
-    place, key = where, problem.key
-    table = problem.place[0] if problem.place else ""
-    if table in ("gpus", "models"):
-        if len(problem.place) == 1 or (problem.kind == "wrong" and len(problem.place) == 2):
-            tables = raw.get(str(table))
-            if isinstance(tables, list) and len(tables) > MAX_TABLES:
-                return f"{where} has {len(tables)} [[{table}]]; at most {MAX_TABLES} are planned"
-            return f"{where} needs [[{table}]], one table for each"
-        position = int(problem.place[1])
-        place = f"{where}: [[{table}]] {position + 1}"
-        if table == "models" and problem.kind in ("said", "wrong") and key not in ("model", "name"):
-            place += _named(raw, position)
-    elif problem.table and table != "slo":
-        place = f"{where}: {problem.table}"
-    elif problem.kind == "unknown":
-        place = f"{where}: the top level"
-    if problem.kind == "said":
-        return f"{place} {problem.rule}"
-    if problem.kind == "unknown":
-        return f"{place} has no key {key!r}; {did_you_mean(key, problem.known)}"
-    if problem.kind == "missing" or key in ("type", "model"):
-        return f"{place} needs a {key}, {problem.rule}"
-    if len(problem.place) > 1 and problem.place[-2] == "slo":
-        key = f"slo {key}"
-    return f"{place}: {key} is {_written(problem.value)}; it must be {problem.rule}"
-
-
-def _named(raw: Mapping[str, object], position: int) -> str:
-    """' (NAME)' of a model whose name can be shown: people know it better than its position."""
-    tables = raw["models"]
-    table = tables[position] if isinstance(tables, list) else None
-    name = table.get("name", table.get("model")) if isinstance(table, Mapping) else None
-    shows = isinstance(name, str) and name.strip() and name.isprintable()
-    return f" ({name})" if shows else ""
-
-
-def _written(value: object) -> str:
-    """A value as the file has it; whole numbers beyond the range of floats as inf."""
-    beyond = as_float(value) == math.inf
-    return "inf" if beyond else shown(value)
-
-
-def _priced(pool: Pool, everywhere: float | None, where: str) -> Pool:
-    price = everywhere if pool.price_per_gpu_hour is None else pool.price_per_gpu_hour
-    check_price(price, f"{where}: price_per_gpu_hour")
-    return pool.model_copy(update={"price_per_gpu_hour": price})
-
-
 def _wanted(
-    item: Wanted, file: FleetShape, slo: Mapping[str, float], where: str,
+    item: Wanted, file: FleetPlanFile, slo: Mapping[str, float], where: str,
     trace: TraceDay | None,
 ) -> Wanted:
     """A model with what holds for the whole file. trace: what its own says."""
-    given = item.model_extra or {}
+    given = {*(item.model_extra or {}), *item.model_fields_set}
     lengths = [key for key in LENGTH_KEYS if key in given]
     people = item.demand == "users" or (item.demand == "fill" and not lengths)
     if people and lengths:
@@ -349,7 +293,7 @@ def _wanted(
 
 
 def _over_the_day(
-    item: Wanted, file: FleetShape, where: str, trace: TraceDay | None
+    item: Wanted, file: FleetPlanFile, where: str, trace: TraceDay | None
 ) -> dict[str, object]:
     """The model's profile and autoscaling, and what its trace says of its load."""
     own, both = (rule.model_dump(exclude_unset=True) if rule else {}

@@ -37,9 +37,7 @@ ELSEWHERE = {
     ("_File", "slo"): "sim.slo.check_slo",
     ("_File", "system"): "api.simulate_scenario.with_scenario",
     ("_File", "assumed"): "texts",
-    ("FleetShape", "slo"): "planning.fleet_file", ("Wanted", "slo"): "planning.fleet_file",
-    ("FleetShape", "price_per_gpu_hour"): "planning.fleet_file",
-    ("Pool", "price_per_gpu_hour"): "planning.fleet_file",
+    ("FleetPlanFile", "slo"): "planning.fleet_file", ("Wanted", "slo"): "planning.fleet_file",
     ("Head", "repeats"): "planning.sweep", ("SweepShape", "fixed"): "planning.sweep",
     ("SweepShape", "grid"): "planning.sweep", ("SweepShape", "case"): "planning.sweep",
     ("EngineFile", "sources"): "texts",
@@ -164,7 +162,7 @@ def _scenario(place: Path) -> object:
 
 
 def _fleet(place: Path) -> object:
-    return [pool.price_per_gpu_hour for pool in read_fleet(str(place)).pools]
+    return [pool.price_per_gpu_hour for pool in read_fleet(str(place)).gpus]
 
 
 def _sweep(place: Path) -> object:

@@ -93,7 +93,7 @@ def day_of(tmp_path: Path, raw: dict[str, Any], *words: str) -> dict[str, Any]:
         (changed(autoscale={"target_queue": 1, "target_utilisation": 0.5}), "give the one"),
         (changed(autoscale={"target_utilisation": 1.5}), "target_utilisation is 1.5"),
         (changed(autoscale={"cooldown": 3}), "no key 'cooldown'; did you mean 'cool_down_s'"),
-        (changed({"day": {"step_s": 7}}), "day.: step_s is 7; it must be one of 10, 20, 30"),
+        (changed({"day": {"step_s": 7}}), "day. step_s is 7; it must be one of 10, 20, 30"),
         (changed({"day": {"lost": "rack"}}), "one of replica, node"),
         (changed({"day": {"timezone": "a\nb"}}), "timezone"),
         (changed({"day": {"profile": [1]}}), "profile has 1 numbers"),
@@ -177,7 +177,7 @@ def test_a_trace_is_its_busiest_day(tmp_path: Path) -> None:
     raw = changed(rate=None, workload=None, profile=None, trace="t.jsonl")
     model = fleet_from(raw, "f", day_of_trace, tmp_path).models[0]
     assert model.demand == "trace" and model.amount == pytest.approx(1 / 300)
-    assert model.traffic == {"input_len": 150, "output_len": 50}
+    assert model.options == {"model": model.model, "input_len": 150, "output_len": 50}
     assert demand_at(model.day_shares, 60.0, 3.0) == pytest.approx([3.0] * 1440)
 
 

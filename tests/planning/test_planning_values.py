@@ -67,14 +67,14 @@ def test_huge_numbers_of_a_fleet_are_one_short_error(tmp_path: Path, key: str) -
 )
 def test_huge_shares_prices_and_limits(where: str, key: str) -> None:
     raw = model(slo={"ttft_p95": HUGE}) if where == "slo" else {**model(), key: HUGE}
-    with pytest.raises(UsageError, match="inf"):
+    with pytest.raises(UsageError, match="inf|an integer of more"):
         fleet_from(raw, "f")
 
 
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"tp": 0}, "tp is 0; it must be from 1 to 1024, or left out"),
+        ({"tp": 0}, "tp is 0; it must be a whole number from 1"),
         ({"tp": 3}, "cannot be split"),
         ({"num_speculative_tokens": 0}, "k is 0"),
         ({"engine": "vlm"}, "did you mean 'vllm'"),
