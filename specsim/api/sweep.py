@@ -1,10 +1,10 @@
 """`specsim.sweep`: many predictions or simulations, on one machine or a cluster, resumable."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from specsim.api.functions import named_function
 from specsim.api.results import Documented, flat
@@ -20,12 +20,15 @@ from specsim.options.sizing import SweepOptions
 from specsim.options.values import parse_concurrency, parse_rates, shown
 from specsim.planning.executors.choose import open_executor
 from specsim.planning.sweep import RUNS, Sweep
-from specsim.planning.sweep_file import Definition, read_definition
+from specsim.planning.sweep_file import SweepShape, read_definition
 from specsim.planning.sweep_journal import Journal
 from specsim.planning.sweep_run import SweepRun, run_sweep
 from specsim.report.blocks import Section
 from specsim.report.progress import task_bar
 from specsim.rows import rows_at
+
+V = TypeVar("V")
+W = TypeVar("W")
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,68 +116,59 @@ def build_sweep(options: SweepOptions) -> Sweep:
             "nothing to run; name a FILE that defines a sweep, or give --set and --grid, for "
             "example --set model=qwen3.6-27b --set concurrency=16 --grid k=1,2,3"
         )
-    found = read_definition(file) if file is not None else Definition()
-    if options.run is not None:
-        found.run = options.run
-    if found.run not in RUNS:
-        raise UsageError(f"run is {shown(found.run)}; a sweep runs {' or '.join(RUNS)}")
-    if options.repeats is not None:
-        found.repeats = options.repeats
+    found = read_definition(file) if file is not None else SweepShape()
+    head = found.sweep
+    run = head.run if options.run is None else options.run
+    if run not in RUNS:
+        raise UsageError(f"run is {shown(run)}; a sweep runs {' or '.join(RUNS)}")
+    columns = head.columns
     if options.columns is not None:
-        names = (name.strip() for name in options.columns.split(","))
-        found.columns = tuple(name for name in names if name)
-    _check_options(found, str(file) if file else "")
-    _add_typed(found, options.set_ or [], options.grid or [])
-    result = Sweep(
-        found.run, found.fixed, found.grid, found.cases, found.repeats, found.columns, found.name
-    )
+        columns = tuple(name for part in options.columns.split(",") if (name := part.strip()))
+    where = str(file) if file else ""
+    fixed = _table(found.fixed, run, f"{where}: [fixed]", option_value)
+    grid = _table(found.grid, run, f"{where}: [grid]", _option_values)
+    cases = [_table(case, run, f"{where}: [case]", option_value) for case in found.case]
+    _add_typed(run, fixed, grid, cases, options)
+    repeats = head.repeats if options.repeats is None else options.repeats
+    result = Sweep(run, fixed, grid, cases, repeats, columns, head.name)
     _check_meaning(result)
     return result
 
 
-def _check_options(found: Definition, where: str) -> None:
-    """Names and types of a file's options."""
-    def table(values: dict[str, object], section: str) -> dict[str, object]:
-        place = f"{where}: [{section}]"
-        out = {}
-        for name, value in values.items():
-            plain = option_name(name, found.run, place)
-            out[plain] = option_value(plain, value, found.run, place)
-        return out
-
-    found.fixed = table(found.fixed, "fixed")
-    found.cases = [table(case, "case") for case in found.cases]
-    grid = {}
-    for name, values in found.grid.items():
-        plain = option_name(name, found.run, f"{where}: [grid]")
-        grid[plain] = [
-            option_value(plain, value, found.run, f"{where}: [grid]") for value in values
-        ]
-    found.grid = grid
+def _table(
+    values: Mapping[str, V], run: str, where: str, read: Callable[[str, V, str, str], W]
+) -> dict[str, W]:
+    """Options of a file by their names in Python, their values read."""
+    named = ((option_name(name, run, where), value) for name, value in values.items())
+    return {name: read(name, value, run, where) for name, value in named}
 
 
-def _add_typed(found: Definition, fixed: Sequence[str], grid: Sequence[str]) -> None:
+def _option_values(name: str, values: list[object], run: str, where: str) -> list[object]:
+    return [option_value(name, value, run, where) for value in values]
+
+
+def _add_typed(
+    run: str, fixed: dict[str, object], grid: dict[str, list[object]],
+    cases: Sequence[Mapping[str, object]], options: SweepOptions,
+) -> None:
     """--set and --grid: an option there stands in place of the file's."""
-    for flag, words in (("--set", fixed), ("--grid", grid)):
+    for flag, words in (("--set", options.set_ or []), ("--grid", options.grid or [])):
         for word in words:
             name, sign, text = word.partition("=")
             if not sign:
                 raise UsageError(f"{flag} is {shown(word)}; write NAME=VALUE")
-            plain = option_name(name, found.run, flag)
-            found.fixed.pop(plain, None)
-            if flag == "--set":
-                found.grid.pop(plain, None)
-            if any(plain in case for case in found.cases):
+            plain = option_name(name, run, flag)
+            fixed.pop(plain, None)
+            if any(plain in case for case in cases):
                 raise UsageError(
                     f"{flag} {plain}: the file's [[case]] groups set it; change it there"
                 )
             if flag == "--set":
-                found.fixed[plain] = parse_value(plain, text, found.run, flag)
+                grid.pop(plain, None)
+                fixed[plain] = parse_value(plain, text, run, flag)
             else:
-                mark = ";" if ";" in text else ","
-                found.grid[plain] = [
-                    parse_value(plain, part, found.run, flag) for part in text.split(mark)
-                ]
+                parts = text.split(";" if ";" in text else ",")
+                grid[plain] = [parse_value(plain, part, run, flag) for part in parts]
 
 
 def _check_meaning(sweep: Sweep) -> None:

@@ -13,7 +13,7 @@ from specsim.model.counts import cache_dtype
 from specsim.model.weights import weight_format
 from specsim.options.config_file import default_map, read_file
 from specsim.options.declare import SECTIONS, OptionSet, declared
-from specsim.options.meaning import _WORDS, near
+from specsim.options.meaning import near, other_words
 from specsim.options.registry import command_model, command_names
 
 NAMES = [name for texts in COMMANDS.values() for name in texts]
@@ -155,4 +155,4 @@ def test_what_means_nothing_known_gets_no_suggestion() -> None:
     known = declared(command_model("predict"))
     assert near("--zzyzx", known) == []
     every = {name for command in command_names() for name in declared(command_model(command))}
-    assert set(_WORDS) <= every
+    assert set(other_words()) <= every
