@@ -121,7 +121,7 @@ def run_batch(payload: dict[str, Any]) -> dict[str, object]:
 
 class _Runner:
     def __init__(
-        self, sweep: Sweep, function: BatchFunction, journal: Journal, executor: Executor,
+        self, sweep: Sweep, function: BatchFunction, journal: Journal, executor: Executor[Any],
         report: ProgressReport | None, kept: Callable[[], None] | None,
     ) -> None:
         self.sweep, self.function, self.journal = sweep, function, journal
@@ -166,7 +166,7 @@ def run_sweep(
     sweep: Sweep,
     function: BatchFunction,
     journal: Journal,
-    executor: Executor,
+    executor: Executor[Any],
     report: ProgressReport | None = None,
     kept: Callable[[], None] | None = None,
 ) -> SweepRun:

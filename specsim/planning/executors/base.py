@@ -7,8 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from multiprocessing import resource_tracker
-from types import TracebackType
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from specsim.errors import UsageError
 
@@ -36,29 +35,8 @@ class Done(NamedTuple):
     error: str | None = None
 
 
-class Executor(Protocol):
-    """A pool of workers. run: yields every job once, as it ends. close: gives the workers back at
-    once, whatever they do; both may be called after an error or Ctrl-C."""
-
-    name: str
-    workers: int
-
-    def run(self, function: TaskFunction, jobs: Iterable[Job]) -> Iterator[Done]: ...
-
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-
-class Windowed(Generic[H]):
-    """An executor that holds a few tasks per worker handed out.
+class Executor(Generic[H]):
+    """A pool of workers that holds a few tasks per worker handed out.
 
     A task whose worker died is run again, alone, so that one which kills its worker every time is
     found and the others are not blamed for it. tries: deaths under a task before it is given up;
@@ -66,12 +44,13 @@ class Windowed(Generic[H]):
 
     A subclass says how a task is handed out, which ended, and how. H: what it knows a task by."""
 
+    name: str
     workers: int
     tries = 1
     told = ATTEMPTS
 
     def run(self, function: TaskFunction, jobs: Iterable[Job]) -> Iterator[Done]:
-        """See `Executor.run`."""
+        """Yields every job once, as it ends."""
         source = iter(jobs)
         again: deque[Job] = deque()  # to be run alone
         deaths: Counter[str] = Counter()
@@ -115,18 +94,13 @@ class Windowed(Generic[H]):
         raise NotImplementedError
 
     def close(self) -> None:
-        """Give the workers back at once."""
+        """Give the workers back at once, whatever they do; also after an error or Ctrl-C."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

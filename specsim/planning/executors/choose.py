@@ -1,6 +1,7 @@
 """From `--executor local | dask://HOST:PORT | ray://HOST:PORT` to an executor that is ready."""
 
 import re
+from typing import Any
 
 from specsim.errors import UsageError, closest
 from specsim.planning.executors.base import Executor, check_workers
@@ -9,7 +10,7 @@ FORMS = "local, dask://HOST:PORT, dask://local, ray://HOST:PORT or ray://local"
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 
 
-def open_executor(text: str = "local", workers: int | None = None) -> Executor:
+def open_executor(text: str = "local", workers: int | None = None) -> Executor[Any]:
     """The executor named by `text`.
 
     workers: of a pool or cluster that is started here (default: the cores of this machine); a

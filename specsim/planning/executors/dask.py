@@ -12,9 +12,9 @@ from specsim.errors import ServerError
 from specsim.planning.executors.base import (
     ATTEMPTS,
     Done,
+    Executor,
     Job,
     TaskFunction,
-    Windowed,
     deaf_children,
     words,
 )
@@ -45,7 +45,7 @@ class _Future(Protocol):
     def release(self) -> None: ...
 
 
-class DaskExecutor(Windowed[str]):
+class DaskExecutor(Executor[str]):
     """place: HOST:PORT of a scheduler, or 'local' for a private cluster of `workers` processes.
 
     Dask blames every task that waits at a worker for its death, so what it gives up is run once

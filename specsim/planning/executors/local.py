@@ -18,9 +18,9 @@ from multiprocessing import connection
 from specsim.planning.executors.base import (
     ATTEMPTS,
     Done,
+    Executor,
     Job,
     TaskFunction,
-    Windowed,
     deaf_children,
     words,
 )
@@ -31,7 +31,7 @@ JOIN_S = 5.0  # for a worker to end after it was told to
 Handle = Future[dict[str, object]]
 
 
-class LocalExecutor(Windowed[Handle]):
+class LocalExecutor(Executor[Handle]):
     """A pool of `workers` processes, started with the first task."""
 
     name = "local"

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from specsim.errors import ServerError, UsageError
-from specsim.planning.executors.base import ATTEMPTS, Done, Job, TaskFunction, Windowed, words
+from specsim.planning.executors.base import ATTEMPTS, Done, Executor, Job, TaskFunction, words
 from specsim.planning.executors.peers import (
     check_builds,
     lost,
@@ -23,7 +23,7 @@ from specsim.planning.executors.peers import (
 STORE_BYTES = 100_000_000  # results are a few kB each
 
 
-class RayExecutor(Windowed[object]):
+class RayExecutor(Executor[object]):
     """place: HOST:PORT of a Ray Client server, or 'local' for a private cluster of `workers`."""
 
     def __init__(self, place: str, workers: int) -> None:
