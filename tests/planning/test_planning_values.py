@@ -67,7 +67,7 @@ def test_huge_numbers_of_a_fleet_are_one_short_error(tmp_path: Path, key: str) -
 )
 def test_huge_shares_prices_and_limits(where: str, key: str) -> None:
     raw = model(slo={"ttft_p95": HUGE}) if where == "slo" else {**model(), key: HUGE}
-    with pytest.raises(UsageError, match="inf|an integer of more"):
+    with pytest.raises(UsageError, match=r"inf|an integer of more"):
         fleet_from(raw, "f")
 
 
