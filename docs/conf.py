@@ -1,8 +1,11 @@
 """Sphinx: Markdown pages (MyST) whose commands are run and whose tables are made while building.
 
     pip install -e '.[docs]' && sphinx-build -W docs build/docs
+
+SPECSIM_EXPANDED may name a folder with pages that were expanded before; they are taken from there.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -41,7 +44,11 @@ html_show_sourcelink = False
 
 
 def _expand(app: Any, docname: str, source: list[str]) -> None:
-    source[0] = generated.expand(source[0], docname)
+    made = Path(os.environ.get("SPECSIM_EXPANDED", HERE / "_ext"), f"{docname}.md")
+    if made.is_file():
+        source[0] = made.read_text(encoding="utf-8")
+    else:
+        source[0] = generated.expand(source[0], docname)
 
 
 def setup(app: Any) -> None:

@@ -2,9 +2,9 @@
 
     python tests/literal.py [--light | --decoder] [PAGE ...]
 
-In a copy of the checkout and a home folder of its own, with one fresh environment for each install
-line: a page starts with `pip install .`; a line that installs extras puts the rest of the page into
-an environment with those extras and no others. Of the README it is the section "Use". Read are the
+In a copy of the checkout and a home folder of its own, with one environment for each install line: a
+page starts in that of `pip install .`; a line that installs extras puts the rest of the page into a
+copy of it with those extras and no others. Three commands run shorter than shown: SHORTER. Of the README it is the section "Use". Read are the
 fenced blocks without a language (every line a command), `console` blocks (lines that begin with
 "$ ") and `python` blocks; the marks of docs/_ext/generated.py hold. `specsim serve` and `explore`
 run beside what follows until the page ends or the next one starts.
@@ -38,6 +38,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES, HOWTO = ("README.md", "docs/tutorial.md"), "docs/howto"
 TIMEOUT_S = 900
 CORE = "pip install ."
+# What takes minutes on two cores, and what is typed instead. A shorter run prints the same lines.
+SHORTER = {
+    "--budget 240s": "--budget 60s",
+    "--scenario mindrouter-chat --users 180": "--scenario mindrouter-chat --users 180 "
+                                              "--replications 2",
+}
 SERVERS = (["specsim", "serve"], ["specsim", "explore"])  # run until they are stopped
 
 generated: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "_ext" / "generated.py"))
@@ -107,6 +113,17 @@ def same_shape(page: list[str], printed: list[str]) -> str:
     return "" if free or not any(printed[position:]) else f"nothing after {page[-1]!r}"
 
 
+def linked(source: Path, folder: Path) -> None:
+    """A virtual environment like another, of hard links; its scripts start its own interpreter."""
+    shutil.copytree(source, folder, symlinks=True, copy_function=os.link)
+    for script in (folder / "bin").iterdir():
+        raw = script.read_bytes()
+        if not script.is_symlink() and raw.startswith(b"#!"):
+            script.unlink()
+            script.write_bytes(raw.replace(bytes(source), bytes(folder)))
+            script.chmod(0o755)
+
+
 @dataclass
 class Reader:
     """One machine on which pages are followed. found: what went wrong, in words."""
@@ -132,16 +149,19 @@ class Reader:
     # --- environments -------------------------------------------------------------------------
 
     def environment(self, install: str) -> Path:
-        """The environment of `pip install .` and of this line, made on first use."""
+        """The environment of `pip install .` and of this line, made on first use from the former.
+        """
         folder = self.work / ("env-" + re.sub(r"[^a-z]+", "-", install))
         if folder.exists():
             return folder
-        venv.create(folder, with_pip=True)
+        if install == CORE:
+            venv.create(folder, with_pip=True)
+        else:
+            linked(self.environment(CORE), folder)
         begin = time.monotonic()
-        for line in dict.fromkeys((CORE, install)):
-            done = self._run(line, folder)
-            if done.returncode:
-                raise SystemExit(f"literal: `{line}` failed:\n{done.stdout[-3000:]}")
+        done = self._run(install, folder)
+        if done.returncode:
+            raise SystemExit(f"literal: `{install}` failed:\n{done.stdout[-3000:]}")
         took = time.monotonic() - begin
         files = [f for f in folder.rglob("*") if f.is_file() and not f.is_symlink()]
         megabytes = sum(f.stat().st_size for f in files) / 1e6
@@ -154,6 +174,7 @@ class Reader:
         cache = os.environ.get("PIP_CACHE_DIR") or str(Path.home() / ".cache" / "pip")
         return {**kept, "HOME": str(self.work / "home"), "PIP_CACHE_DIR": cache, "NO_COLOR": "1",
                 "COLUMNS": "140", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_QUIET": "1",
+                "PIP_NO_COMPILE": "1",
                 "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "VIRTUAL_ENV": str(folder)}
 
     def _run(
@@ -199,6 +220,8 @@ class Reader:
         folder = self.environment(install)
         for line in block.lines:
             command = "python -" if block.kind == "python" else line
+            for shown, typed in SHORTER.items():
+                command = command.replace(shown, typed)
             if not command.strip() or command.lstrip().startswith("#"):
                 continue
             begin = time.monotonic()

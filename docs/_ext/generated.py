@@ -43,8 +43,9 @@ class PageError(Exception):
     """A page whose commands do not do what it says."""
 
 
-def expand(text: str, page: str) -> str:
-    """The page with everything in it that is made. PageError where a command fails."""
+def expand(text: str, page: str, run: bool = True) -> str:
+    """The page with everything in it that is made; without `run` commands stand as they are.
+    PageError where a command fails."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         tools = _tools(folder / ".tools")
@@ -57,7 +58,7 @@ def expand(text: str, page: str) -> str:
                 path = folder / words.strip()
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(body, encoding="utf-8")
-            if info != "console":
+            if info != "console" or not run:
                 return match[0]
             settings = dict(word.split("=", 1) for word in words.split())
             return f"```console\n{_run_all(body, settings, folder, tools, page)}```"

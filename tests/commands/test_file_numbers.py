@@ -206,8 +206,7 @@ def test_a_hostile_number_is_refused_or_harmless(name, document, read, tmp_path)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "document", "read"), DOCUMENTS, ids=IDS)
 def test_many_hostile_numbers(name, document, read, tmp_path) -> None:
-    for seed in range(1, 4):
-        _fuzz(document, read, tmp_path / "x.toml", 400, seed)
+    _fuzz(document, read, tmp_path / "x.toml", 400, 1)
 
 
 @pytest.mark.parametrize("line", [

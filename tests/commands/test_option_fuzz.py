@@ -96,7 +96,7 @@ def test_options_at_random(command: str, count: int, capsys, monkeypatch, tmp_pa
 @pytest.mark.parametrize("command", COMMANDS)
 def test_many_options_at_random(command: str, capsys, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    _try(command, 200, "many", capsys, monkeypatch)
+    _try(command, 60, "many", capsys, monkeypatch)
 
 
 @pytest.mark.parametrize("words", [

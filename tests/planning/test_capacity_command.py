@@ -237,22 +237,17 @@ def test_demand_file_over_a_day(desk: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_mindrouter_ladder() -> None:
-    """The report: 144 and 180 people pass, 216 fail, with 48 running requests at most. 180 is too
-    close to call here (its hit rate of prefixes is a third short: reports/serving.md)."""
-    def ladder(stages: str) -> tuple[dict[str, Any], dict[float, Any]]:
-        found = as_json(
-            "--scenario", "mindrouter-chat", "--ladder", stages, "--no-baseline",
-            "--no-stream-floor",
-        )
-        return found, {trial["load"]: trial for trial in found["trials"]}
-
-    found, verdicts = ladder("144,216")
+    """The report: 144 people pass, 216 fail, with 48 running requests at most. The 180 between
+    them are too close to call (reports/serving.md); that takes every replication there is."""
+    found = as_json(
+        "--scenario", "mindrouter-chat", "--ladder", "144,216", "--no-baseline",
+        "--no-stream-floor",
+    )
+    verdicts = {trial["load"]: trial for trial in found["trials"]}
     assert found["ladder_capacity"] == found["sure_pass"] == 144 and found["sure_fail"] == 216
     assert found["binding_limit"]["name"] == "admission queue"
     assert verdicts[144]["sure"] and verdicts[144]["pass"]
     assert verdicts[216]["sure"] and not verdicts[216]["pass"]
-    # Measured once: 1.47 s, within 2 s; replications differ severalfold.
-    assert not ladder("144,180")[1][180]["sure"]
 
 
 def test_an_interrupted_study_keeps_what_was_tried() -> None:

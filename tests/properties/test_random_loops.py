@@ -68,4 +68,4 @@ def test_a_few_agree() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not compiled.available(), reason="there is no C compiler")
 def test_many_agree() -> None:
-    agree(10_000, 100)
+    agree(10_000, 50)
