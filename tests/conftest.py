@@ -3,10 +3,17 @@
 import gc
 import signal
 
+from hypothesis import settings
+from thinned import examples
+
 # A shell starts background jobs with Ctrl-C ignored, and children inherit that: the tests that
 # interrupt a run would then wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Cores are shared, and a pause is no failure.
+settings.register_profile("specsim", max_examples=examples(100), deadline=None)
+settings.load_profile("specsim")
 
 
 def pytest_collection() -> None:

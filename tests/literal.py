@@ -2,12 +2,13 @@
 
     python tests/literal.py [--light | --decoder] [PAGE ...]
 
-In a copy of the checkout and a home folder of its own, with one environment for each install line: a
+In a copy of the checkout and a home folder of its own, with one environment per install line: a
 page starts in that of `pip install .`; a line that installs extras puts the rest of the page into a
-copy of it with those extras and no others. Three commands run shorter than shown: SHORTER. Of the README it is the section "Use". Read are the
+copy of it with those extras and no others. Of the README it is the section "Use". Read are the
 fenced blocks without a language (every line a command), `console` blocks (lines that begin with
 "$ ") and `python` blocks; the marks of docs/_ext/generated.py hold. `specsim serve` and `explore`
-run beside what follows until the page ends or the next one starts.
+run beside what follows until the page ends or the next one starts. What takes minutes is typed
+shorter (SHORTER).
 
 A command has to end with 0 (or the code of its mark), a text between the marks output:begin and
 output:end has to have the shape of what the command before it printed: the same lines up to their

@@ -29,7 +29,7 @@ def slow(*case: Any) -> Any:
     return pytest.param(*case, marks=pytest.mark.slow)
 
 
-def examples(full: int) -> int:
-    """Hypothesis examples of a property: `full` in CI, which sets SPECSIM_TESTS=all; a quarter
-    elsewhere."""
-    return full if os.environ.get("SPECSIM_TESTS") == "all" else max(10, full // 4)
+def examples(full: int, least: int = 10) -> int:
+    """Examples of a property: `full` in CI, which sets SPECSIM_TESTS=all; elsewhere a quarter, but
+    `least`."""
+    return full if os.environ.get("SPECSIM_TESTS") == "all" else max(least, full // 4)

@@ -7,6 +7,7 @@ from itertools import accumulate
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from specsim.analytic.closed import closed_loop, decode_steps, preemptions, running_limit
 from specsim.analytic.system import System
@@ -31,7 +32,7 @@ DRAFTED = System(
     QWEN, H200, VLLM, setup=SpecSetup("mtp", 3, QWEN.mtp), acceptance=Acceptance.from_rate(0.8, 3)
 )
 CHAT = Workload(1000, 201)
-fast = settings(max_examples=30, deadline=None)
+fast = settings(max_examples=examples(30), deadline=None)
 
 
 def test_decode_steps_by_hand() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.open import erlang_c, open_loop
@@ -33,7 +34,6 @@ def test_erlang_c(servers: int, load: float, waits: float) -> None:
 
 
 @given(st.integers(1, 200), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
-@settings(deadline=None)
 def test_more_load_waits_more_and_more_servers_less(servers: int, a: float, b: float) -> None:
     low, high = sorted((a * servers, b * servers))
     assert erlang_c(servers, low) <= erlang_c(servers, high) + 1e-12
@@ -98,7 +98,7 @@ def test_beyond_capacity_the_queue_is_infinite() -> None:
 
 
 @given(st.floats(0.02, 0.98))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_between_the_two(load: float) -> None:
     capacity = closed_loop(SYSTEM, CHAT, 32).request_rate
     state = open_loop(SYSTEM, CHAT, load * capacity)

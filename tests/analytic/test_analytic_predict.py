@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from specsim.analytic import intervals
 from specsim.analytic.closed import closed_loop
@@ -74,7 +75,7 @@ def test_plain_decoding_has_no_speedup_to_speak_of() -> None:
 
 
 @given(st.integers(1, 8), st.integers(1, 64))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_free_drafter_that_is_always_right(k: int, clients: int) -> None:
     # One memory-bound step yields k + 1 tokens: decoding alone is nearly k + 1 times as fast.
     system = lookup(k, 1.0)
@@ -87,7 +88,7 @@ def test_a_free_drafter_that_is_always_right(k: int, clients: int) -> None:
 
 
 @given(st.integers(1, 8), st.floats(0.0, 1.0), st.integers(1, 64))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_more_acceptance_never_hurts(k: int, alpha: float, clients: int) -> None:
     better = alpha + (1 - alpha) / 2
     assert compared(lookup(k, better), CHAT, clients).speedup >= (

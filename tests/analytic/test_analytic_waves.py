@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.system import System
@@ -88,7 +89,7 @@ def test_cached_prompts_shorten_the_start() -> None:
 @given(
     st.integers(1, 512), st.floats(1, 5000), st.floats(0, 2), st.integers(0, 1000)
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_groups_lie_between_one_and_all(
     running: int, steps: float, spread: float, waves: int
 ) -> None:

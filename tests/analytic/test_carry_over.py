@@ -9,6 +9,7 @@ from statistics import median
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from specsim.analytic.carry_over import (
     KINDS,
@@ -118,7 +119,7 @@ def test_bounds_have_no_interval_to_move() -> None:
     assert carried("tpot_s", bound, 10.0, [Seen(bound, 6.0, 5.0)]) is None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     scale=st.floats(0.05, 2), noise=st.floats(0.01, 1), alike=st.floats(0, 1),
     miss=st.floats(-3, 3),

@@ -38,7 +38,7 @@ def level_of(spec: ModelSpec, engine: str, method: str) -> str | None:
     return catalogued(DeploymentOptions(), spec, setup, None).level
 
 
-@pytest.mark.parametrize("engine", [slow("vllm"), "sglang", "trtllm"])
+@pytest.mark.parametrize("engine", [slow("vllm"), slow("sglang"), "trtllm"])
 def test_no_format_of_any_model_loses_a_drafter_or_its_acceptance(engine: str) -> None:
     profile, checked = find_engine(engine), 0
     for entry in list_models():

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 import specsim
@@ -11,6 +12,7 @@ from specsim.commands import app
 DATA = Path(__file__).resolve().parents[1] / "formats" / "data"
 
 
+@pytest.mark.slow
 def test_the_file_in_the_help_of_fleet_is_a_fleet(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["fleet", "--help"]).stdout
     lines = shown.partition("A file")[2].partition("\n\n")[0].splitlines()[1:]

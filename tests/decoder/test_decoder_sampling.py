@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from specsim.decoder import sampling
 from specsim.decoder.sampling import (
@@ -78,7 +79,7 @@ def test_identity_fails_for_a_wrong_residual(monkeypatch):
     assert (output_distribution(p, q) - p).abs().max() > 1e-3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**62), st.integers(0, 2**31), st.sampled_from([ACCEPT, DRAW, DRAFT]))
 def test_noise_is_the_published_hash(seed, position, stream):
     """Against the same arithmetic in unbounded integers, so overflow and shifts are right."""

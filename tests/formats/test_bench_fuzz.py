@@ -213,7 +213,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=120, deadline=None, derandomize=True,
+@settings(max_examples=examples(120), deadline=None, derandomize=True,
           suppress_health_check=[HealthCheck.too_slow])
 @given(JSON, st.booleans())
 def test_any_json(value: Any, twice: bool) -> None:

@@ -5,6 +5,7 @@ import struct
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 import gguf_maker
 from specsim.errors import FormatError, ModelConfigError, SpecSimError
@@ -101,7 +102,7 @@ def test_broken_headers_say_what_is_wrong(tmp_path, raw, words):
     assert "\n" not in str(caught.value) and "model" in str(caught.value)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True,
+@settings(max_examples=examples(150), deadline=None, derandomize=True,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_nothing_but_our_errors_comes_out(tmp_path, data):

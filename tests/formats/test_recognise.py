@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 from typer.testing import CliRunner
 
 import gguf_maker
@@ -186,7 +187,7 @@ TRACES = [AZURE, "arrival_s,prompt_tokens,output_tokens\n0.5,10,20\n1.25,30,0\n"
           json.dumps(LLAMA), json.dumps(SPECULATORS)]
 
 
-@settings(max_examples=250, deadline=None, derandomize=True)
+@settings(max_examples=examples(250), deadline=None, derandomize=True)
 @given(data=st.data())
 def test_whatever_is_done_to_them_only_our_errors_come_out(tmp_path_factory, data):
     text = data.draw(st.sampled_from(TRACES))

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from specsim.errors import FormatError, SpecSimError, UsageError
 from specsim.formats.server_command import parse_command
@@ -134,7 +135,7 @@ def test_values_that_are_the_default_are_not_reported() -> None:
     assert "--block-size 32" in parse_command("vllm serve m --block-size 32").not_modelled
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.sampled_from([
     "vllm", "serve", "sglang.launch_server", "-m", "--model", "--tp", "-dp", "--max-num-seqs", "8",
     "--speculative-config", "{}", "--speculative-config.method", "mtp", "=", "--", "-", "|", "''",

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from specsim.errors import FormatError, SpecSimError
 from specsim.formats.server_command import parse_command
@@ -145,7 +146,7 @@ def test_a_config_file_is_one_table(config: Path, content: str) -> None:
         parse_command(f"vllm serve --config {config}")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.sampled_from([
     "services:", "command:", " ", "\n", "- ", "[", "]", "{", "&a ", "*a", "<<: ", "vllm serve m",
     "image: vllm/vllm-openai", "args: ", "env: ", "name: ", "1", "true", "''", "? ", "--- ",

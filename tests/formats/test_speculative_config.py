@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from specsim.errors import FormatError, SpecSimError, UsageError
@@ -140,7 +140,6 @@ keys = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(keys, values, max_size=5))
 def test_any_values_give_a_config_or_one_line(fields: dict[str, object]) -> None:
     try:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from profile_text import load_profile_text
 from specsim.data import data_root
@@ -79,7 +80,7 @@ def paths(table: dict[str, Any], prefix: tuple[str, ...] = ()) -> list[tuple[str
 PATHS = paths(tomllib.loads(VALID))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.sampled_from(PATHS), junk, st.booleans(), st.text(max_size=10))
 def test_a_valid_document_with_one_value_replaced_or_added(
     path: tuple[str, ...], value: object, add: bool, key: str

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from specsim.data import data_root
 from specsim.errors import FormatError, ProfileError, SpecSimError
@@ -268,7 +269,7 @@ KEYS = st.sampled_from(
 TABLES = st.sampled_from(["engine", "overheads", "scheduler", "server", "sources", "y"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(TABLES, KEYS, VALUES)
 def test_any_value_is_taken_or_refused_in_one_line(table: str, key: str, value: object) -> None:
     raw: dict[str, dict[str, object]] = {"engine": {"name": "mine", "version": "1.0"}}

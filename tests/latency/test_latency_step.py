@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
@@ -224,7 +225,7 @@ kinds = st.sampled_from(sorted(KINDS))
 batches = st.integers(1, 300)
 contexts = st.integers(0, 20_000)
 queries = st.integers(1, 9)
-fast = settings(max_examples=40, deadline=None)
+fast = settings(max_examples=examples(40), deadline=None)
 
 
 def seconds(spec: ModelSpec, seqs: int, q_len: int, ctx: int) -> float:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from specsim.analytic.closed import closed_loop
@@ -51,7 +51,6 @@ shapes = st.builds(
 
 
 @given(shapes, st.integers(2, 8), st.sampled_from([512, 8192]))
-@settings(deadline=None)
 def test_a_round_holds_every_token_once(shape: StepShape, pp: int, budget: int) -> None:
     parts = [part for part, count in microbatches(shape, pp, budget) for _ in range(count)]
     assert 1 <= len(parts) <= pp

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from specsim.errors import ModelConfigError, UsageError
 from specsim.model.catalogue import find_drafter, find_model, list_drafters, list_models
@@ -66,7 +67,7 @@ def test_back_to_16_bits() -> None:
 
 
 @given(st.sampled_from([entry.name for entry in list_models()]), st.sampled_from(list(FORMATS)))
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=examples(150), deadline=None, derandomize=True)
 def test_quantising_changes_bytes_and_nothing_else(name: str, fmt: str) -> None:
     spec = find_model(name)
     other = quantized(spec, fmt)

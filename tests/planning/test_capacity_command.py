@@ -168,9 +168,9 @@ def test_rates_with_speculation_beside_plain() -> None:
 
 
 def test_text_and_csv(desk: str) -> None:
-    words = ["--scenario", desk, "--ladder", "10,200", "--no-stream-floor", *FAST]
+    words = ["--scenario", desk, "--ladder", "6,40", "--no-stream-floor", *FAST]
     text = run(*words)
-    assert "10 users (200 fails)" in text and "admission queue" in text
+    assert "6 users (40 fails)" in text and "admission queue" in text
     rows = run(*words, "--csv").splitlines()
     assert rows[0].startswith("side,max_num_seqs,unit,load,pass") and len(rows) == 3
 

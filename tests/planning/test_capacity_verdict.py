@@ -6,6 +6,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from specsim.planning.ladder import Prober, climb, search, search_roughly
 from specsim.sim.passing import (
@@ -73,7 +74,7 @@ def test_a_ladder_stops_at_the_first_stage_that_fails() -> None:
     assert climb(Prober(lambda load: sure(False)), [10, 20]) == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(true=st.integers(0, 5000), guess=st.floats(1, 5000), resolution=st.floats(0.001, 0.3))
 def test_the_search_brackets_the_capacity(true: int, guess: float, resolution: float) -> None:
     prober = Prober(lambda load: sure(load <= true))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from specsim.planning.fleet_flow import Flow, Scaling, Stream, run_day
 
@@ -134,7 +135,7 @@ rules = st.builds(
 
 
 @given(demand=demands, more=st.lists(st.floats(1, 3), min_size=STEPS, max_size=STEPS), rule=rules)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_more_demand_never_takes_fewer(demand: list[float], more: list[float], rule: Scaling
                                        ) -> None:
     less = day(stream(demand, rule))[0]
@@ -143,7 +144,7 @@ def test_more_demand_never_takes_fewer(demand: list[float], more: list[float], r
 
 
 @given(demand=demands, rule=rules, longer=st.integers(1, 12))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_a_longer_start_is_never_better(demand: list[float], rule: Scaling, longer: int) -> None:
     short = day(stream(demand, rule))[0]
     slow = day(stream(demand, replace(rule, start=rule.start + longer)))[0]
@@ -153,7 +154,7 @@ def test_a_longer_start_is_never_better(demand: list[float], rule: Scaling, long
 
 
 @given(demand=demands, rule=rules, spares=st.integers(1, 4))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_spares_are_never_cheaper(demand: list[float], rule: Scaling, spares: int) -> None:
     bare = day(stream(demand, replace(rule, spares=0)))[0]
     safe = day(stream(demand, replace(rule, spares=spares)))[0]
@@ -163,7 +164,7 @@ def test_spares_are_never_cheaper(demand: list[float], rule: Scaling, spares: in
 
 
 @given(demand=demands, rule=rules, patience=st.floats(1, 1000))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_nothing_is_lost_but_what_gives_up(
     demand: list[float], rule: Scaling, patience: float
 ) -> None:
@@ -176,7 +177,7 @@ def test_nothing_is_lost_but_what_gives_up(
 
 
 @given(demand=demands, rule=rules, cycle_s=st.floats(0.1, 1e4))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_no_more_people_wait_than_there_have_been(
     demand: list[float], rule: Scaling, cycle_s: float
 ) -> None:

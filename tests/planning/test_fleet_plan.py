@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -25,7 +25,6 @@ GB = 1e9
     demand=st.floats(0.1, 1e5), capacity=st.floats(0.5, 1e3), share=st.floats(0.3, 1.0),
     spare=st.booleans(),
 )
-@settings(deadline=None)
 def test_replicas_are_the_fewest_that_carry(
     demand: float, capacity: float, share: float, spare: bool
 ) -> None:
@@ -209,6 +208,7 @@ def test_one_model_fills_ten_gpus(tmp_path: Path) -> None:
     assert found["empty_gpus"] == {"h200-sxm": 0}
 
 
+@pytest.mark.slow
 def test_short_pools_say_by_how_much(tmp_path: Path) -> None:
     raw = {
         "gpus": [{"type": "h200-sxm", "count": 3, "price_per_gpu_hour": 3}],

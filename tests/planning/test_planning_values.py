@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from specsim.api.fleet import run
 from specsim.api.sweep import build_sweep
@@ -187,7 +188,7 @@ PIECES = st.builds(
 
 
 @given(st.lists(PIECES, max_size=14), st.integers(1, 9))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_packing_in_order_is_packing_one_by_one(pieces: list[Piece], count: int) -> None:
     pool = [("g", count, 4, 100.0)]
     at_once = pack(devices_of(pool), pieces, 0.8, in_order=True)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from roofline_calls import attn_decode, attn_prefill, mla_decode, mla_prefill
 from specsim.hardware.profile import HardwareProfile
@@ -41,7 +42,7 @@ def test_queries_beyond_one_block_of_rows_cost(h200: HardwareProfile) -> None:
     assert many > 2 * few
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(seqs, queries, shapes, contexts, kv)
 def test_decode_is_never_below_the_datasheet(
     h200: HardwareProfile, b: int, q: int, shape: tuple[int, int, int], ctx: int, fmt: str
@@ -50,7 +51,7 @@ def test_decode_is_never_below_the_datasheet(
     assert attn_decode(h200, b, q, *shape, ctx, fmt).seconds >= floor
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(seqs, queries, shapes, contexts, kv)
 def test_decode_grows_with_every_size(
     h200: HardwareProfile, b: int, q: int, shape: tuple[int, int, int], ctx: int, fmt: str
@@ -61,7 +62,7 @@ def test_decode_grows_with_every_size(
     assert attn_decode(h200, b, q, *shape, ctx + 97, fmt).seconds >= base
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(seqs, queries, shapes, contexts, kv, st.floats(1.0, 4.0))
 def test_decode_gains_from_bandwidth(
     h200: HardwareProfile, b: int, q: int, shape: tuple[int, int, int], ctx: int, fmt: str,
@@ -97,7 +98,7 @@ def test_prefill_pairs_under_a_window(h200: HardwareProfile, new: int, cached: i
     assert time.compute_s == pytest.approx(4 * pairs * 4 * 64 / 989e12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(1, 16384), st.integers(0, 32768), shapes, st.sampled_from([0, 1024]))
 def test_prefill_bounds_and_growth(
     h200: HardwareProfile, new: int, cached: int, shape: tuple[int, int, int], window: int
@@ -116,7 +117,7 @@ def test_latent_decode_by_hand(h200: HardwareProfile) -> None:
     assert time.compute_s == pytest.approx(2 * 8 * 2 * 1001.5 * 16 * 1088 / 989e12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seqs, queries, st.sampled_from([1, 8, 16, 64, 128]), contexts, kv)
 def test_latent_decode_bounds_and_growth(
     h200: HardwareProfile, b: int, q: int, heads: int, ctx: int, fmt: str

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from roofline_calls import gemm
 from specsim.errors import UsageError
@@ -74,7 +75,7 @@ def test_k_is_split_over_idle_sms() -> None:
     assert seconds == pytest.approx(80.0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(rows, widths, widths, st.sampled_from(FORMATS))
 def test_never_below_a_physical_bound(
     h200: HardwareProfile, m: int, n: int, k: int, fmt: str
@@ -86,7 +87,7 @@ def test_never_below_a_physical_bound(
     assert time.seconds >= max(time.mem_s, time.compute_s) * (1 - 1e-9)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(rows, widths, widths, st.sampled_from(FORMATS), st.floats(1.0, 4.0))
 def test_a_faster_device_is_never_slower(
     h200: HardwareProfile, m: int, n: int, k: int, fmt: str, gain: float
@@ -98,7 +99,7 @@ def test_a_faster_device_is_never_slower(
     assert gemm(strong, m, n, k, fmt).seconds <= base * (1 + 1e-9)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(rows, widths, widths, st.sampled_from(FORMATS))
 def test_longer_k_costs_more_and_so_do_whole_row_tiles(
     h200: HardwareProfile, m: int, n: int, k: int, fmt: str

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from roofline_calls import moe
 from specsim.errors import UsageError
@@ -73,7 +74,7 @@ def test_two_matrices_instead_of_three(h200: HardwareProfile) -> None:
     assert plain.seconds == pytest.approx(gated.seconds * 2 / 3, rel=0.1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(tokens, shapes, st.sampled_from(["bf16", "fp8", "fp8_block", "int4", "mxfp4", "nvfp4"]),
        st.sampled_from([1, 2, 8]))
 def test_bounds_and_growth(

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from roofline_calls import gdn_decode, gdn_prefill, mamba2_decode, mamba2_prefill
 from specsim.hardware.profile import HardwareProfile
@@ -36,7 +37,7 @@ def test_copies_of_the_state_are_paid(h200: HardwareProfile) -> None:
     assert more.seconds == pytest.approx(plain.seconds * 7 / 5, rel=0.05)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(1, 1024), st.integers(1, 9))
 def test_decode_bounds_and_growth(h200: HardwareProfile, seqs: int, q: int) -> None:
     time = gdn_decode(h200, seqs, q, *HEADS).seconds
@@ -45,7 +46,7 @@ def test_decode_bounds_and_growth(h200: HardwareProfile, seqs: int, q: int) -> N
     assert gdn_decode(h200, seqs, q + 1, *HEADS).seconds >= time
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(1, 16384), st.integers(1, 16))
 def test_prefill_bounds_and_growth(h200: HardwareProfile, tokens: int, seqs: int) -> None:
     time = gdn_prefill(h200, tokens, *HEADS, seqs).seconds

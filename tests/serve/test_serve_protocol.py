@@ -1,7 +1,7 @@
 """Request bodies: what is accepted, what is refused, and with which words."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from specsim.decoder.options import SamplingParams
@@ -200,7 +200,6 @@ NAMES = st.sampled_from(["prompt", "max_tokens", "temperature", "top_p", "top_k"
                          "best_of", "logprobs", "logit_bias", "messages", "ignore_eos"])
 
 
-@settings(deadline=None)  # cores are shared, and a pause is no failure
 @given(body=st.dictionaries(NAMES, JSON, max_size=5), talk=st.booleans())
 def test_any_json_is_read_or_refused_in_words(body, talk):
     try:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples, slow
 
 from sim_costs import PLAIN_RULES, SGLANG, Linear, config, plain_requests
 from specsim.errors import UsageError
@@ -85,12 +86,12 @@ def test_a_lane_sends_one_prompt_after_the_other():
     assert gaps(2) == [0.060, 0.060]
 
 
-@pytest.mark.parametrize(("rho", "widest"), [(0.5, 0.08), (0.8, 0.7)])
+@pytest.mark.parametrize(("rho", "widest"), [(0.5, 0.08), slow(0.8, 0.7)])
 def test_prefill_of_a_poisson_stream_is_md1_and_decoding_mginf(rho, widest):
     """Infinite link, one replica each, one prompt at a time: TTFT is that of M/D/1. Decode steps
     that cost the same for any batch serve all at once: the mean number decoding is rate x time
     (M/G/infinity), and no gap between tokens is longer than a step and what was left of one."""
-    step_s, tokens, count, cut = 0.01, 400, 3000, 300
+    step_s, tokens, count, cut = 0.04, 100, 3000, 300
     waits, running = [], []
     for seed in range(10):
         generator = np.random.default_rng([seed, 5])
@@ -166,7 +167,7 @@ def test_every_request_and_token_is_accounted_for(rules):
     st.floats(0, 1e-3), st.sampled_from([VLLM, replace(VLLM, plan_ahead=True), SMALL_SGLANG]),
     st.sampled_from(["round_robin", "least_loaded", "cache_aware"]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_nothing_is_lost_whatever_is_short(
     seed, decode_blocks, prefill_blocks, by_chunk, token_s, rules, router
 ):

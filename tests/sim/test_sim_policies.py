@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from thinned import examples
 
 from sim_costs import Linear, config, plain_requests
 from specsim.errors import UsageError
@@ -133,7 +134,7 @@ def test_rows_and_loops_agree_and_no_request_or_block_is_lost(policy, always, mo
 
 @pytest.mark.skipif(not compiled.available(), reason="there is no C compiler")
 def test_compiled_runs_ask_the_same_policies(always):
-    for seed in speculating(100, 10):
+    for seed in speculating(100, examples(10, 3)):
         for name in ("Always", "AlwaysEach", "Mixed"):
             extra = {"drafter_blocks": 7} if name == "Mixed" else {}
             plain = outcome_under(seed, f"{always}:{name}", compiled=False, **extra)

@@ -11,7 +11,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from thinned import some
+from thinned import examples, some
 
 from sim_costs import SGLANG, Linear
 from specsim.latency.engine import find_engine
@@ -177,7 +177,7 @@ def use_loops(monkeypatch):
                 monkeypatch.setattr(module, plain.__name__, loop)
 
 
-@pytest.mark.parametrize("seed", some(range(25), 10))
+@pytest.mark.parametrize("seed", some(range(25), 4))
 def test_rows_and_loops_agree(seed, monkeypatch):
     rows = outcome(seed, compiled=False)
     use_loops(monkeypatch)
@@ -186,7 +186,7 @@ def test_rows_and_loops_agree(seed, monkeypatch):
 
 @pytest.mark.skipif(not compiled.available(), reason="there is no C compiler")
 def test_compiled_steps_agree():
-    for seed in range(40):
+    for seed in range(examples(40)):
         assert outcome(seed, compiled=True) == outcome(seed, compiled=False), seed
 
 

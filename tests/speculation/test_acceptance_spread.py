@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from thinned import some
+from thinned import examples, some
 
 from specsim.errors import UsageError
 from specsim.speculation.acceptance import Acceptance
@@ -33,7 +33,7 @@ SHAREGPT = Acceptance.from_unconditional([0.622, 0.381, 0.252])
     st.floats(0.0, 0.99),
     st.sampled_from(["request", "step"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_marginals_are_kept(
     rates: list[float],
     share: float,
