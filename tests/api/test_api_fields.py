@@ -36,7 +36,7 @@ CALLS: dict[str, dict[str, Any]] = {
                  "replications": 2, "resolution": 0.5, "jobs": 1, "no_stream_floor": True,
                  "quick": True},
     "diagnose": {"words": [str(BENCH)]},
-    "fleet": {"file": str(ROOT / "docs" / "fleet.toml"), "quick": True},
+    "fleet": {"file": str(ROOT / "tests" / "api" / "data" / "coder.toml"), "quick": True},
     "models": {"name": "qwen3.6-27b"},
     "gpus": {"name": "h200-sxm"},
 }

@@ -151,7 +151,23 @@ def test_diagnose_reads_a_live_server():
     assert item["missing"][0]["what"] == "any output token"
 
 
-def test_watch_once_and_as_json_lines():
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    strftime = staticmethod(time.strftime)
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def monotonic(self):
+        return self.now_s
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+
+
+def test_watch_once_and_as_json_lines(monkeypatch):
+    monkeypatch.setattr(watch_run, "time", Clock())
     with serving(Busy(batch=6, requests=2)) as (url, _):
         line = call("watch", "--url", url, *LLAMA, "--once", "--interval", "0.2")
         assert len(line.splitlines()) == 1
@@ -164,7 +180,8 @@ def test_watch_once_and_as_json_lines():
     assert documents[1]["predicted"]["batch"] == 6
 
 
-def test_watch_lives_through_restarts_and_outages():
+def test_watch_lives_through_restarts_and_outages(monkeypatch):
+    monkeypatch.setattr(watch_run, "time", Clock())
     busy = Busy(batch=6, requests=2)
     script = iter([None, None, "gone", "gone", "restart"] + [None] * 50)
 
