@@ -12,7 +12,9 @@ multiplied in 16 bits, as kernels that unpack weights do.
 """
 
 import struct
+from collections import Counter
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import BinaryIO
 
@@ -55,10 +57,7 @@ class GgufTensor:
 
     @property
     def weights(self) -> int:
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +139,10 @@ def bits_per_weight(header: GgufHeader) -> tuple[float, str]:
     total = sum(tensor.weights for tensor in chosen)
     if not total:
         return 16.0, "without matrices"
-    by_type: dict[str, int] = {}
+    by_type: Counter[str] = Counter()
     for tensor in chosen:
-        by_type[tensor.type_name] = by_type.get(tensor.type_name, 0) + tensor.weights
-    most = max(by_type, key=lambda name: by_type[name])
+        by_type[tensor.type_name] += tensor.weights
+    [(most, _)] = by_type.most_common(1)
     return 8 * sum(tensor.bytes for tensor in chosen) / total, most
 
 
@@ -244,7 +243,4 @@ class _Reader:
         if any(size > 1 << 40 for size in shape):
             raise FormatError(f"{self._name}: tensor {name[:60]!a} has impossible sizes")
         type_name, block, size = _TYPES.get(kind, (f"type {kind}", 1, 2))
-        count = 1
-        for length in shape:
-            count *= length
-        return GgufTensor(name, shape, type_name, count / block * size, block, offset)
+        return GgufTensor(name, shape, type_name, prod(shape) / block * size, block, offset)

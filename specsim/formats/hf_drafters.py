@@ -170,7 +170,6 @@ def _eagle3(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
         vocab=vocab,
         draft_vocab=draft_vocab,
         own_head=True,
-        own_embed=False,
         fc_in=width,
         fc_out=hidden,
         extra_weights=extra,
@@ -205,8 +204,6 @@ def _eagle(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
         layers=merge_groups(layers),
         vocab=vocab,
         draft_vocab=vocab,
-        own_head=False,
-        own_embed=False,
         fc_in=2 * hidden,
         fc_out=hidden,
         extra_weights=hidden if layer.bias else 0,
@@ -237,7 +234,6 @@ def _medusa(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
         vocab=vocab,
         draft_vocab=vocab,
         own_head=True,
-        own_embed=False,
         n_heads_medusa=count,
     )
 
@@ -301,7 +297,6 @@ def _dflash(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
         vocab=vocab,
         draft_vocab=f.draft_vocab_size or vocab,
         own_head=(f.draft_vocab_size or vocab) != vocab,
-        own_embed=False,
         fc_in=features * _target_width(f, hidden, target),
         fc_out=hidden,
         extra_weights=2 * hidden,  # norms of the joined hidden states and of the output
@@ -374,7 +369,6 @@ def _gemma_assistant(f: DraftConfig, name: str, target: ModelSpec | None) -> Dra
         vocab=vocab,
         draft_vocab=vocab,
         own_head=True,
-        own_embed=False,
         fc_in=2 * wide,
         fc_out=hidden,
         extra_weights=hidden,

@@ -256,8 +256,6 @@ def _mtp_drafter(
         layers=merge_groups(layers),
         vocab=plan.vocab,
         draft_vocab=plan.vocab,
-        own_head=False,
-        own_embed=False,
         fc_in=mtp.fc_in or 2 * plan.hidden,
         fc_out=plan.hidden,
         **taken(mtp, "kind extra_weights block_size extra_matrices lookup_weights "

@@ -7,14 +7,16 @@ without its TYPE lines is sorted by the suffixes of the names.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TypeVar
 
 from specsim.errors import FormatError
 
 Labels = Mapping[str, str]
 T = TypeVar("T")
+Families = Mapping[str, list[tuple[Labels, T]]]
 # Ranks of one engine that repeat each other's figures; only the first of them is counted.
 _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 
@@ -74,9 +76,9 @@ class Snapshot:
     """
 
     origin: str
-    counters: Mapping[str, list[tuple[Labels, float]]]
-    gauge_values: Mapping[str, list[tuple[Labels, float]]]
-    histograms: Mapping[str, list[tuple[Labels, Histogram]]]
+    counters: Families[float]
+    gauge_values: Families[float]
+    histograms: Families[Histogram]
     delta: bool = False
     gauges: str = "instant"
     duration_s: float | None = None
@@ -86,11 +88,8 @@ class Snapshot:
 
     def counter(self, *names: str) -> float | None:
         """Sum over all label sets of the first family that exists."""
-        for name in names:
-            found = _first_ranks(self.counters.get(name, ()))
-            if found:
-                return math.fsum(value for _, value in found)
-        return None
+        found = _first(self.counters, names)
+        return math.fsum(found) if found else None
 
     def counter_by(self, name: str, label: str) -> dict[str, float]:
         """A counter's sums by the values of one label."""
@@ -101,23 +100,13 @@ class Snapshot:
 
     def gauge(self, *names: str, mean: bool = False) -> float | None:
         """Sum (or mean) over all label sets of the first family that exists."""
-        for name in names:
-            found = _first_ranks(self.gauge_values.get(name, ()))
-            if found:
-                total = math.fsum(value for _, value in found)
-                return total / len(found) if mean else total
-        return None
+        found = _first(self.gauge_values, names)
+        return math.fsum(found) / (len(found) if mean else 1) if found else None
 
     def histogram(self, *names: str) -> Histogram | None:
         """All label sets of the first family that exists, added up."""
-        for name in names:
-            found = _first_ranks(self.histograms.get(name, ()))
-            if found:
-                total = found[0][1]
-                for _, other in found[1:]:
-                    total = total.plus(other)
-                return total
-        return None
+        found = _first(self.histograms, names)
+        return reduce(Histogram.plus, found) if found else None
 
     def label(self, name: str) -> list[str]:
         """The values that a label has anywhere, sorted."""
@@ -126,6 +115,14 @@ class Snapshot:
             for items in family.values():
                 seen.update(labels[name] for labels, _ in items if name in labels)
         return sorted(seen)
+
+
+def _first(families: Families[T], names: Iterable[str]) -> list[T]:
+    """What the label sets of the first family hold that exists."""
+    for name in names:
+        if found := _first_ranks(families.get(name, ())):
+            return [value for _, value in found]
+    return []
 
 
 def _first_ranks(items: Iterable[tuple[Labels, T]]) -> list[tuple[Labels, T]]:
@@ -181,25 +178,16 @@ def difference(before: Snapshot, after: Snapshot) -> Snapshot:
     counters when it first uses them.
     """
     counters: dict[str, list[tuple[Labels, float]]] = {}
-    for name, items in after.counters.items():
-        earlier = {_key(labels): value for labels, value in before.counters.get(name, ())}
-        rows = []
-        for labels, value in items:
-            gap = value - earlier.get(_key(labels), 0.0)
-            if gap < 0:
-                raise _backwards(before, after, name, earlier[_key(labels)], value)
-            rows.append((labels, gap))
-        counters[name] = rows
+    for name, labels, value, earlier in _pairs(after.counters, before.counters):
+        if value < (earlier or 0.0):
+            raise _backwards(before, after, name, earlier or 0.0, value)
+        counters.setdefault(name, []).append((labels, value - (earlier or 0.0)))
     histograms: dict[str, list[tuple[Labels, Histogram]]] = {}
-    for name, pairs in after.histograms.items():
-        past = {_key(labels): item for labels, item in before.histograms.get(name, ())}
-        out = []
-        for labels, item in pairs:
-            old = past.get(_key(labels))
-            if old is not None and item.count < old.count:
-                raise _backwards(before, after, name, old.count, item.count)
-            out.append((labels, item.minus(old) if old is not None else item))
-        histograms[name] = out
+    for name, labels, item, old in _pairs(after.histograms, before.histograms):
+        if old is not None and item.count < old.count:
+            raise _backwards(before, after, name, old.count, item.count)
+        gained = item if old is None else item.minus(old)
+        histograms.setdefault(name, []).append((labels, gained))
     return Snapshot(
         f"{before.origin} -> {after.origin}",
         counters,
@@ -208,6 +196,16 @@ def difference(before: Snapshot, after: Snapshot) -> Snapshot:
         delta=True,
         gauges=after.gauges,
     )
+
+
+def _pairs(
+    after: Families[T], before: Families[T]
+) -> Iterator[tuple[str, Labels, T, T | None]]:
+    """(family, labels, what it holds now, what it held before or None) of every label set."""
+    for name, items in after.items():
+        earlier = {_key(labels): value for labels, value in before.get(name, ())}
+        for labels, value in items:
+            yield name, labels, value, earlier.get(_key(labels))
 
 
 def _backwards(

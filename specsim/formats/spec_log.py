@@ -22,6 +22,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from specsim.errors import FormatError
 from specsim.formats.drafted import drafted_positions, pooled_rates
@@ -53,8 +54,10 @@ _ENGINE = {
     "generation_tok_s": _find(r"Avg generation throughput:"),
     "running": _find(r"Running:"),
     "waiting": _find(r"Waiting:"),
-    "kv_percent": _find(r"KV cache usage:"),
-    "hit_percent": _find(r"Prefix cache hit rate:"),
+}
+_ENGINE_PERCENT = {
+    "kv_cache_usage": _find(r"KV cache usage:"),
+    "prefix_cache_hit_rate": _find(r"Prefix cache hit rate:"),
 }
 _V0_TOTALS = {
     "k": _find(r"Number of speculative tokens:"),
@@ -66,7 +69,7 @@ _SGLANG = {
     "acceptance_rate": _find(r"accept rate:"),
     "running": _find(r"#running-req:"),
     "waiting": _find(r"#queue-req:"),
-    "kv_usage": _find(r"token usage:"),
+    "kv_cache_usage": _find(r"token usage:"),
     "generation_tok_s": _find(r"gen throughput \(token/s\):"),
 }
 
@@ -181,13 +184,10 @@ def _seconds(line: str) -> float | None:
     return (stamp - datetime(2000, 1, 1)).total_seconds()
 
 
-def _values(patterns: dict[str, re.Pattern[str]], line: str) -> dict[str, float]:
-    found = {}
-    for name, pattern in patterns.items():
-        match = pattern.search(line)
-        if match:
-            found[name] = float(match[1])
-    return found
+def _values(patterns: dict[str, re.Pattern[str]], line: str) -> dict[str, Any]:
+    """The numbers (float) behind the words that the line has."""
+    found = {name: pattern.search(line) for name, pattern in patterns.items()}
+    return {name: float(match[1]) for name, match in found.items() if match}
 
 
 def _vllm(line: str, engine: SpecInterval, where: str) -> SpecInterval:
@@ -279,19 +279,10 @@ def _drafts(
 
 def _engine(line: str) -> SpecInterval:
     """The engine's line: an interval without a draft until a SpecDecoding line follows."""
-    values = _values(_ENGINE, line)
-    kv, hit = values.get("kv_percent"), values.get("hit_percent")
     label = _LABEL.search(line)
-    return SpecInterval(
-        engine="vllm",
-        label=label[1] if label else "",
-        at_s=_seconds(line),
-        generation_tok_s=values.get("generation_tok_s"),
-        running=values.get("running"),
-        waiting=values.get("waiting"),
-        kv_cache_usage=kv / 100 if kv is not None else None,
-        prefix_cache_hit_rate=hit / 100 if hit is not None else None,
-    )
+    shares = {name: value / 100 for name, value in _values(_ENGINE_PERCENT, line).items()}
+    found = SpecInterval("vllm", label[1] if label else "", _seconds(line))
+    return replace(found, **_values(_ENGINE, line), **shares)
 
 
 def _rank(line: str) -> str:
@@ -302,15 +293,6 @@ def _rank(line: str) -> str:
 
 def _sglang(line: str) -> SpecInterval:
     values = _values(_SGLANG, line)
-    length = values.get("acceptance_length")
-    return SpecInterval(
-        engine="sglang",
-        label=_rank(line),
-        at_s=_seconds(line),
-        acceptance_length=length if length is not None and length >= 1 else None,
-        acceptance_rate=values.get("acceptance_rate"),
-        generation_tok_s=values.get("generation_tok_s"),
-        running=values.get("running"),
-        waiting=values.get("waiting"),
-        kv_cache_usage=values.get("kv_usage"),
-    )
+    if values.get("acceptance_length", 1.0) < 1:
+        del values["acceptance_length"]
+    return replace(SpecInterval("sglang", _rank(line), _seconds(line)), **values)

@@ -62,8 +62,8 @@ class Drafter:
     layers: tuple[LayerGroup, ...]
     vocab: int
     draft_vocab: int
-    own_head: bool
-    own_embed: bool
+    own_head: bool = False
+    own_embed: bool = False
     fc_in: int = 0
     fc_out: int = 0
     extra_weights: int = 0  # norms and other vectors outside layers

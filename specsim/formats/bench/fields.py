@@ -9,7 +9,7 @@ Shapes call their fields as `record` does; the tool's own name is the alias (`ke
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -143,17 +143,13 @@ def _from_ms(value: float | None) -> float | None:
     return None if value is None else value * 1e-3
 
 
-def _at_most(most: float) -> Callable[[float | None], float | None]:
-    """Above `most` by no more than rounding is `most`; the result is a fraction of it."""
-
-    def within(value: float | None) -> float | None:
-        if value is None:
-            return None
-        if value / most > 1 + 1e-9:
-            raise Broken(f"at most {most:g}")
-        return min(value * (1 / most), 1.0)
-
-    return within
+def _from_percent(value: float | None) -> float | None:
+    """As a fraction; above 100 by no more than rounding is 100."""
+    if value is None:
+        return None
+    if value / 100.0 > 1 + 1e-9:
+        raise Broken("at most 100")
+    return min(value * (1 / 100.0), 1.0)
 
 
 AT_LEAST_0 = "a number of at least 0"
@@ -168,8 +164,7 @@ Millis = Annotated[float | None, *_BOUNDS, AfterValidator(_from_ms)]
 Rate = Annotated[
     float | None, Field(ge=0), Rule(AT_LEAST_0), AfterValidator(_rate), BeforeValidator(_infinite)
 ]
-Fraction = Annotated[float | None, *_BOUNDS, AfterValidator(_at_most(1.0))]
-Percent = Annotated[float | None, *_BOUNDS, AfterValidator(_at_most(100.0))]
+Percent = Annotated[float | None, *_BOUNDS, AfterValidator(_from_percent)]
 Count = Annotated[int | None, *_WHOLE]
 Stamp = Annotated[int | None, *_STAMP]  # a clock in ns, beyond what a float holds exactly
 Text = Annotated[str | None, AfterValidator(lambda text: text and text[:MAX_TEXT]), Rule("text")]

@@ -46,6 +46,11 @@ def _time_unit(unit: str | None) -> str | None:
     return unit
 
 
+def _both(name: str) -> tuple[str, str]:
+    """Where a figure stands in the new version and in the old one."""
+    return f"{_NEW}.{name}", f"{_OLD}.{name}"
+
+
 class Latency(MetricSpread):
     """A distribution of times."""
 
@@ -56,7 +61,7 @@ class Latency(MetricSpread):
 
 
 def _latency(name: str) -> Latency:
-    found: Latency = part(Latency, f"{_NEW}.latency.{name}", f"{_OLD}.latency.{name}")
+    found: Latency = part(Latency, *_both(f"latency.{name}"))
     return found
 
 
@@ -87,12 +92,10 @@ class LlmdReport(Foreign):
     concurrency: Count = key("scenario.load.standardized.concurrency")
     rate: Number = key("scenario.load.standardized.rate_qps")
     duration: object = key("run.time.duration", "metrics.time.duration")
-    total: Count = key(f"{_NEW}.requests.total", f"{_OLD}.requests.total")
-    failures: Count = key(f"{_NEW}.requests.failures", f"{_OLD}.requests.failures")
-    input_length: MetricSpread = part(
-        MetricSpread, f"{_NEW}.requests.input_length", f"{_OLD}.requests.input_length")
-    output_length: MetricSpread = part(
-        MetricSpread, f"{_NEW}.requests.output_length", f"{_OLD}.requests.output_length")
+    total: Count = key(*_both("requests.total"))
+    failures: Count = key(*_both("requests.failures"))
+    input_length: MetricSpread = part(MetricSpread, *_both("requests.input_length"))
+    output_length: MetricSpread = part(MetricSpread, *_both("requests.output_length"))
     ttft: Latency = _latency("time_to_first_token")
     tpot: Latency = _latency("time_per_output_token")
     itl: Latency = _latency("inter_token_latency")
