@@ -8,16 +8,20 @@ Hugging Face config has. A trace is told by its first line (`formats.traces`).
 """
 
 import json
+from bisect import bisect
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from specsim.errors import FormatError
+from specsim.formats.bench.fields import as_mapping
 from specsim.formats.gguf_header import looks_like_gguf, read_gguf_model
 from specsim.formats.hf_config import load_config, model_from_config
 from specsim.formats.hf_draft_shape import DraftConfig
 from specsim.formats.hf_drafters import detect_kind, drafter_from_config
+from specsim.formats.hf_object import read_json
 from specsim.formats.traces import TraceOptions, detect_format, read_trace
 from specsim.jsonable import picked
 from specsim.model.counts import parameters
@@ -25,7 +29,6 @@ from specsim.model.drafter_counts import drafter_parameters
 from specsim.model.spec import Drafter, ModelSpec
 from specsim.sim.request import Request
 
-MAX_CONFIG_BYTES = 10_000_000
 _CONFIG_KEYS = ("model_type", "architectures", "speculators_model_type", "medusa_num_heads")
 
 
@@ -105,17 +108,9 @@ def summarise(file: str, kind: str, requests: Iterable[Request]) -> TraceSummary
 
 
 def _lengths(counts: Counter[int]) -> Lengths:
-    total = counts.total()
-    low = high = None
-    seen = 0
-    for value in sorted(counts):
-        seen += counts[value]
-        if low is None and seen > (total - 1) // 2:
-            low = value
-        if seen > total // 2:
-            high = value
-            break
-    assert low is not None and high is not None
+    total, values = counts.total(), sorted(counts)
+    seen = list(accumulate(counts[value] for value in values))
+    low, high = (values[bisect(seen, place)] for place in ((total - 1) // 2, total // 2))
     mean = sum(value * n for value, n in counts.items()) / total
     return Lengths(mean, (low + high) / 2, max(counts))
 
@@ -187,33 +182,26 @@ def _trace(place: Path) -> TraceSummary | None:
         kind = detect_format(place)
     except FormatError:
         return None
-    if kind == "mooncake" and not _has_keys(place, "timestamp", "input_length"):
+    if kind == "mooncake" and not {"timestamp", "input_length"} <= _first_line(place).keys():
         return None  # any JSON object might be one of its lines
     return summarise(str(place), kind, read_trace(place, kind, TraceOptions()))
 
 
-def _first_line(place: Path) -> object:
+def _first_line(place: Path) -> Mapping[str, object]:
+    """The object in the first line, empty where there is none."""
     with place.open(encoding="utf-8-sig", errors="replace") as file:
         try:
-            return json.loads(file.readline(1_000_000))
+            return as_mapping(json.loads(file.readline(1_000_000)))
         except (ValueError, RecursionError):
-            return None
-
-
-def _has_keys(place: Path, *keys: str) -> bool:
-    value = _first_line(place)
-    return isinstance(value, dict) and all(key in value for key in keys)
+            return {}
 
 
 def _has_config_keys(place: Path) -> bool:
     """Whether it is a config: a JSON object with one of the keys that only configs have."""
-    if place.stat().st_size > MAX_CONFIG_BYTES:
-        return False
     try:
-        value = json.loads(place.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError):
+        return any(key in _CONFIG_KEYS for key in read_json(place))
+    except FormatError:
         return False
-    return isinstance(value, dict) and any(key in value for key in _CONFIG_KEYS)
 
 
 def _config(place: Path) -> Recognised:
@@ -222,20 +210,14 @@ def _config(place: Path) -> Recognised:
         spec = model_from_config(config, name, quant, source=f"file {name}")
         return ModelFound(str(place), "Hugging Face config", spec)
     drafter = drafter_from_config(config, name)
-    speculators = config.get("speculators_config")
     form = "speculators config" if config.get("speculators_model_type") else "Hugging Face config"
-    verifier, tokens = _verifier(speculators)
-    return DrafterFound(str(place), form, drafter, verifier, tokens)
-
-
-def _verifier(config: object) -> tuple[str | None, int | None]:
-    """(verifier's name, tokens of its first proposal method) of a speculators_config."""
-    if not isinstance(config, dict):
-        return None, None
-    verifier = config.get("verifier")
-    name = verifier.get("name_or_path") if isinstance(verifier, dict) else None
-    methods = config.get("proposal_methods")
-    first = methods[0] if isinstance(methods, list) and methods else None
-    tokens = first.get("speculative_tokens") if isinstance(first, dict) else None
+    speculators = as_mapping(config.get("speculators_config"))
+    name = as_mapping(speculators.get("verifier")).get("name_or_path")
+    methods = speculators.get("proposal_methods")
+    first = as_mapping(methods[0] if isinstance(methods, list) and methods else None)
+    tokens = first.get("speculative_tokens")
     whole = isinstance(tokens, int) and not isinstance(tokens, bool) and 0 < tokens < 1000
-    return (name[:200] if isinstance(name, str) and name else None), tokens if whole else None
+    return DrafterFound(
+        str(place), form, drafter, name[:200] if isinstance(name, str) and name else None,
+        tokens if whole else None,
+    )
