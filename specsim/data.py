@@ -4,7 +4,10 @@ The wheel carries the top-level folders (`catalog`, `hw_profiles`, ...) inside t
 an editable install or a plain checkout has them beside it. No data is copied or unpacked.
 """
 
+import tomllib
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -17,3 +20,9 @@ def data_root(name: str) -> Path:
     """
     packaged = _PACKAGE / name
     return packaged if packaged.is_dir() else _PACKAGE.parent / name
+
+
+@cache
+def data_table(folder: str, name: str) -> dict[str, Any]:
+    """A packaged TOML file, read once; not to be changed."""
+    return tomllib.loads((data_root(folder) / name).read_text(encoding="utf-8"))

@@ -18,6 +18,7 @@ from math import prod
 from pathlib import Path
 from typing import BinaryIO
 
+from specsim.data import data_table
 from specsim.errors import FormatError
 from specsim.formats.gguf_config import check_sum, config_of
 from specsim.formats.hf_config import model_from_config
@@ -33,17 +34,6 @@ MAX_KEPT = 4096  # values of an array that are kept
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q",
             12: "d"}
 _STRING, _ARRAY = 8, 9
-# ggml type -> (name, weights per block, bytes per block)
-_TYPES = {
-    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20),
-    6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 36),
-    10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176),
-    14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292), 16: ("IQ2_XXS", 256, 66),
-    17: ("IQ2_XS", 256, 74), 18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50),
-    20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82),
-    23: ("IQ4_XS", 256, 136), 29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54),
-    35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,5 +232,6 @@ class _Reader:
         kind, offset = struct.unpack("<IQ", self._take(12))
         if any(size > 1 << 40 for size in shape):
             raise FormatError(f"{self._name}: tensor {name[:60]!a} has impossible sizes")
-        type_name, block, size = _TYPES.get(kind, (f"type {kind}", 1, 2))
+        types = data_table("catalog", "gguf.toml")["types"]
+        type_name, block, size = types.get(str(kind), (f"type {kind}", 1, 2))
         return GgufTensor(name, shape, type_name, prod(shape) / block * size, block, offset)

@@ -13,6 +13,7 @@ import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
+from specsim.data import data_table
 from specsim.errors import FormatError, ModelConfigError, shown
 from specsim.formats import (  # noqa: F401
     hf_delta,
@@ -31,44 +32,10 @@ from specsim.formats.hf_unread import refuse_unread
 from specsim.methods.base import METHODS
 from specsim.model.spec import ModelSpec
 
-# A wrapper with a vision tower is read through its text_config. Wrapper model_type -> model_type
-# of the text part, where text_config does not say it.
-WRAPPERS: dict[str, str] = {
-    "qwen3_5": "qwen3_5_text",
-    "qwen3_5_moe": "qwen3_5_moe_text",
-    "interns2_mobius": "interns2_mobius_text",
-    "inkling_mm_model": "inkling_text",
-    "inkling2": "inkling2_text",
-    "step3p7": "step3p5",
-    "mistral_large4": "mistral_large4_text",
-    "gemma3": "gemma3_text",
-    "gemma4": "gemma4_text",
-    "gemma4_unified": "gemma4_text",
-    "muse_glimmer": "muse_glimmer_text",
-    "llama4": "llama4_text",
-    "mistral3": "mistral",
-    "qwen2_vl": "qwen2",
-    "qwen2_5_vl": "qwen2",
-    "qwen3_vl": "qwen3",
-    "qwen3_vl_moe": "qwen3_moe",
-    "kimi_k25": "kimi_k2",
-    "kimi_k3": "kimi_linear",
-    "minimax_m3_vl": "minimax_m3",
-    "glm5_next": "glm5_next_text",
-    "qwen4_exp": "qwen4_exp_text",
-}
-_TEXT_ALIASES = {
-    "gemma4_unified_text": "gemma4_text",
-    "qwen2_vl_text": "qwen2",
-    "qwen2_5_vl_text": "qwen2",
-    "qwen3_vl_text": "qwen3",
-    "qwen3_vl_moe_text": "qwen3_moe",
-}
-# Known architectures with parts that no reader models; each is refused by them.
-UNMODELLED = {
-    "deepseek_v41": "prompts through half of the layers, a shared compressed cache, Engram tables",
-    "dots3_note": "sparse latent attention beside window layers",
-}
+_KNOWN = data_table("catalog", "architectures.toml")
+# A wrapper with a vision tower is read through its text_config; its type -> that of the text part.
+WRAPPERS: dict[str, str] = _KNOWN["wrappers"]
+UNMODELLED: dict[str, str] = _KNOWN["unmodelled"]
 _DRAFTER_MARKS = (
     "speculators_model_type",
     "backbone_hidden_size",
@@ -149,7 +116,7 @@ def _text_fields(top: HfConfig) -> tuple[TextConfig, str]:
             raise unknown_architecture(top)
         raw = {"tie_word_embeddings": top.raw.get("tie_word_embeddings"), **raw}
         kind = inner_kind or WRAPPERS[kind]
-    kind = _TEXT_ALIASES.get(kind, kind)
+    kind = _KNOWN["aliases"].get(kind, kind)
     kind = WRAPPERS.get(kind, kind)
     if kind not in READERS:
         raise unknown_architecture(top)

@@ -7,6 +7,7 @@ nobody asked for while the file was read, is an error that names it.
 
 import re
 
+from specsim.data import data_table
 from specsim.errors import ModelConfigError, shown
 from specsim.formats.hf_object import ConfigObject
 
@@ -22,35 +23,13 @@ _HARMLESS = re.compile(
     r"^(?:rope|rotary|no_rope|vision|image|video|audio|num_beam|num_return|num_labels|time_step)|"
     r"_(?:token_id|token_ids|dropout|positions?)$|max_position_embeddings|flash"
 )
-# Fields that change neither sizes nor reads, or that another field of the same file overrules.
-_INERT = """
-    architectures quantization_config compression_config chunk_size_feed_forward id2label top_k
-    num_key_value_heads head_dim qk_head_dim intermediate_size max_window_layers expand
-    first_k_dense_replace decoder_sparse_step index_topk_freq index_skip_topk_offset
-    index_share_for_mtp_iteration indexer_rope_interleave use_bidirectional_attention
-    n_group topk_group num_expert_group
-    norm_topk_prob moe_router_topk moe_shared_expert_overlap
-    moe_capacity moe_use_aux_free ep_size chunk_size num_logits_to_keep use_mamba_kernels
-    rescale_prenorm_residual num_mtp_modules mtp_transformer_layers vocab_size_per_layer_input
-    query_pre_attn_scalar attn_temperature_tuning class_num org_vocab_size cla_share_factor
-    is_llama_config dense_list residual_in_fp32 norm_head attn_scale label2id
-    pad_vocab_size_multiple_of full_attn_mod
-"""
-# A drafter's config often carries on fields of its target; the rest says how it was trained.
-_INERT_OF_DRAFTERS = """
-    tie_word_embeddings num_target_layers target_num_hidden_layers num_anchors use_qk_norm
-    num_kv_shared_layers norm_before_residual norm_output use_aux_hidden_state
-    use_input_layernorm_in_first_layer use_last_layernorm use_mtp_layernorm block_size
-    aux_hidden_state_layer_ids backbone_rotary_base
-    confidence_head_alpha pure_draft_prefix_len eagle_config dflash_config transformer_layer_config
-    text_config speculators_config
-"""
 
 
 def refuse_unread(f: ConfigObject, *, drafter: bool = False) -> None:
     """Raise ModelConfigError for the first field of a size that was not read from `f`; call it
     when the reader is done."""
-    inert = {*_INERT.split(), *(_INERT_OF_DRAFTERS.split() if drafter else ())}
+    known = data_table("catalog", "architectures.toml")
+    inert = {*known["inert"], *(known["inert_of_drafters"] if drafter else ())}
     for name, value in f.unasked().items():
         if name.startswith("_") or name in inert:
             continue

@@ -212,12 +212,11 @@ def _config(place: Path) -> Recognised:
     drafter = drafter_from_config(config, name)
     form = "speculators config" if config.get("speculators_model_type") else "Hugging Face config"
     speculators = as_mapping(config.get("speculators_config"))
-    name = as_mapping(speculators.get("verifier")).get("name_or_path")
+    verifier = as_mapping(speculators.get("verifier")).get("name_or_path")
     methods = speculators.get("proposal_methods")
     first = as_mapping(methods[0] if isinstance(methods, list) and methods else None)
     tokens = first.get("speculative_tokens")
-    whole = isinstance(tokens, int) and not isinstance(tokens, bool) and 0 < tokens < 1000
-    return DrafterFound(
-        str(place), form, drafter, name[:200] if isinstance(name, str) and name else None,
-        tokens if whole else None,
-    )
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or not 0 < tokens < 1000:
+        tokens = None
+    named = verifier[:200] if isinstance(verifier, str) and verifier else None
+    return DrafterFound(str(place), form, drafter, named, tokens)

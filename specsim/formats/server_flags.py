@@ -7,14 +7,13 @@ is which stands in `engines/commands/*.toml`, one file per server.
 
 import re
 import shlex
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from typing import TypedDict, cast
 
-from specsim.data import data_root
+from specsim.data import data_table
 from specsim.errors import UsageError
 from specsim.model.counts import cache_dtype
 from specsim.model.weights import weight_format
@@ -90,10 +89,9 @@ class FlagTable:
 @cache
 def flag_table(engine: str) -> FlagTable:
     """The flags of `vllm serve` or of `sglang.launch_server`."""
-    path = data_root("engines") / "commands" / f"{engine}.toml"
-    raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    read = raw.pop("read")
-    return FlagTable(read, **{kind: frozenset(names) for kind, names in raw.items()})
+    raw = data_table("engines", f"commands/{engine}.toml")
+    kinds = {kind: frozenset(names) for kind, names in raw.items() if kind != "read"}
+    return FlagTable(raw["read"], **kinds)
 
 
 @dataclass(frozen=True)

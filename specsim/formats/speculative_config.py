@@ -1,9 +1,9 @@
 """vLLM's `--speculative-config` JSON: the fields that decide cost and acceptance.
 
-Field names and defaults as in vLLM 0.25.1/0.33.0 config/speculative.py. Unknown fields are
-refused, so that a misspelt one is not ignored in silence. Fields that change neither cost nor
-acceptance are accepted and left alone; those that do, but are not modelled, are named in
-`not_modelled` so that a prediction can say so.
+Field names as in vLLM 0.25.1/0.33.0 config/speculative.py; those that are not read stand in
+`engines/commands/speculative_config.toml`. Unknown fields are refused, so that a misspelt one is
+not ignored in silence. Fields that change neither cost nor acceptance are accepted and left alone;
+those that do, but are not modelled, are named in `not_modelled` so that a prediction can say so.
 """
 
 import json
@@ -14,45 +14,14 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from specsim.checked import Rule, Shape, problem_of
+from specsim.data import data_table
 from specsim.errors import FormatError, UsageError, closest, shown
 from specsim.methods.draft_model import DraftModelMethod
 from specsim.methods.lookup import DEVICE_LOOKUP, NgramMethod
 from specsim.methods.registry import lookup_named, method_of_checkpoint
 
 MAX_BYTES = 100_000
-_IGNORED = frozenset(
-    {
-        "revision", "code_revision", "draft_load_config", "max_model_len", "moe_backend",
-        "attention_backend", "use_heterogeneous_vocab", "disable_eagle_block_drop",
-        "disable_lookahead_block_hashes", "suffix_decoding_max_cached_requests",
-        "draft_sample_method", "fly_window_size", "fly_entropy_threshold", "fly_entropy_top_k",
-        "disable_mqa_scorer", "disable_logprobs",  # up to vLLM 0.9
-    }
-)
-# Field -> value that changes nothing (vLLM's default); any other is reported as not modelled.
-_NOT_MODELLED: dict[str, tuple[object, ...]] = {
-    "quantization": (None,),
-    "kv_cache_dtype": (None, "auto"),
-    "enforce_eager": (None, False),
-    "prompt_lookup_max": (None, 5),
-    "prompt_lookup_min": (None, 5),
-    "use_local_argmax_reduction": (None, False),
-    "disable_padded_drafter_batch": (None, False),
-    "suffix_decoding_max_tree_depth": (None, 24),
-    "suffix_decoding_max_spec_factor": (None, 1.0),
-    "suffix_decoding_min_token_prob": (None, 0.1),
-    "enable_adaptive_verification": (None, False),
-    "draft_lm_head_quantization": (None,),
-    "dspark_draft_topk": (None,),
-    "xpress_topc": (None,),
-    "index_share_for_mtp_iteration": (None, False),
-    "num_speculative_tokens_per_batch_size": (None,),
-    # Up to vLLM 0.9.
-    "disable_by_batch_size": (None,),
-    "acceptance_method": (None, "rejection_sampler"),
-    "posterior_threshold": (None,),
-    "posterior_alpha": (None,),
-}
+_FIELDS = data_table("engines", "commands/speculative_config.toml")
 WHOLE = Annotated[int | None, Field(ge=1), Rule("a whole number from 1")]
 TEXT = Annotated[str | None, Field(pattern=r"\S"), Rule("text")]
 _RATES = "a list of numbers, one per draft position"
@@ -80,7 +49,7 @@ class SpeculativeJson(Shape):
     num_speculative_tokens_per_batch_size: object = None
 
 
-_KNOWN = {*_IGNORED, *_NOT_MODELLED, *SpeculativeJson.model_fields}
+_KNOWN = {*_FIELDS["ignored"], *_FIELDS["unchanged"], *SpeculativeJson.model_fields}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +114,10 @@ def parse_speculative_config(text: str) -> SpeculativeConfig:
         acceptance_length=None if length is None else _real(length),
         batch_table=_batch_table(asked.num_speculative_tokens_per_batch_size),
         parallel_drafting=bool(asked.parallel_drafting),
-        not_modelled=apart
-        + tuple(key for key, same in _NOT_MODELLED.items() if key in raw and raw[key] not in same),
+        not_modelled=apart + tuple(
+            key for key, same in _FIELDS["unchanged"].items()
+            if raw.get(key) is not None and raw[key] not in same
+        ),
     )
 
 
