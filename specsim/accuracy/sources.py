@@ -1,15 +1,13 @@
 """Who measured a set of published measurements: `catalog/sources.toml`."""
 
-import tomllib
 from functools import lru_cache
 
-from specsim.data import data_root
+from specsim.data import data_table
 
 
 @lru_cache(maxsize=1)
 def _sources() -> dict[str, str]:
-    text = (data_root("catalog") / "sources.toml").read_text(encoding="utf-8")
-    named: dict[str, list[str]] = tomllib.loads(text)["sources"]
+    named: dict[str, list[str]] = data_table("catalog", "sources.toml")["sources"]
     return {set_id: source for source, sets in named.items() for set_id in sets}
 
 

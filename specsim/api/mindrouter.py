@@ -3,12 +3,11 @@
 Each row is `predict` of the deployment that `catalog/mindrouter.toml` states, at one client.
 """
 
-import tomllib
 from dataclasses import dataclass
 
 from specsim.analytic.mindrouter import ReportedEndpoint
 from specsim.api import predict
-from specsim.data import data_root
+from specsim.data import data_table
 from specsim.errors import UsageError
 from specsim.options.declare import declared
 from specsim.options.prediction import PredictCommand, PredictOptions
@@ -49,9 +48,8 @@ def run(options: PredictCommand) -> MindrouterTable:
 
 def table(priced: PredictOptions | None = None) -> MindrouterTable:
     """The six endpoints. priced: GPU, engine and what else holds for all of them."""
-    raw = tomllib.loads((data_root("catalog") / "mindrouter.toml").read_text(encoding="utf-8"))
     rows = []
-    for item in raw["endpoint"]:
+    for item in data_table("catalog", "mindrouter.toml")["endpoint"]:
         asked = (priced or PredictOptions()).but(concurrency="1", kv=item["kv_dtype"], **{
             name: item[name] for name in PredictOptions.model_fields if name in item
         })

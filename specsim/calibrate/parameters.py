@@ -10,13 +10,11 @@ there is to fit are the cost of a call, the share of the memory rate and of the 
 how sharply one gives way to the other.
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import NotRequired, TypedDict
 
-from specsim.data import data_root
+from specsim.data import data_table
 from specsim.hardware.profile import HardwareProfile, KernelTable
 from specsim.roofline.defaults import assumed
 
@@ -57,10 +55,8 @@ class _Kind(TypedDict):
     start: NotRequired[dict[str, dict[str, float]]]
 
 
-@cache
 def _of_kind(kind: str) -> _Kind:
-    path = data_root("catalog") / "calibration.toml"
-    found: _Kind = tomllib.loads(path.read_text(encoding="utf-8"))[kind]
+    found: _Kind = data_table("catalog", "calibration.toml")[kind]
     return found
 
 

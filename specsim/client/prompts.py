@@ -9,12 +9,11 @@ A file has one JSON object per line, as `vllm bench serve --dataset-name custom`
 import itertools
 import json
 import random
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specsim.data import data_root
+from specsim.data import data_table
 from specsim.errors import FormatError, UsageError
 from specsim.files import file_text
 
@@ -93,8 +92,8 @@ def _content(raw: Mapping[str, object], where: str) -> str | tuple[int, ...]:
 
 def builtin_prompts(output_tokens: int | None = None) -> list[Prompt]:
     """A few everyday texts of our own, for a first look at a server."""
-    raw = tomllib.loads((data_root("catalog") / "prompts.toml").read_text(encoding="utf-8"))
-    return [Prompt(text, output_tokens or 128) for text in raw["first_look"]]
+    texts = data_table("catalog", "prompts.toml")["first_look"]
+    return [Prompt(text, output_tokens or 128) for text in texts]
 
 
 def random_prompts(

@@ -9,11 +9,10 @@ a user might have asked (Xu et al. 2024 call it Magpie).
 import importlib
 import inspect
 import random
-import tomllib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from specsim.data import data_root
+from specsim.data import data_table
 from specsim.errors import SpecSimError
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 def built_in_prompts(seed: int) -> list[str]:
     """Some hundreds of prompts in an order drawn from the seed; the same for the same Python."""
     rng = random.Random(seed)
-    text = (data_root("catalog") / "prompts.toml").read_text(encoding="utf-8")
-    raw = tomllib.loads(text)["train"]
+    raw = data_table("catalog", "prompts.toml")["train"]
     out = [ask.format(topic) for ask in raw["ask"] for topic in raw["topics"]]
     for sums in raw["sums"]:
         for _ in range(30):

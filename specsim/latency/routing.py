@@ -7,10 +7,9 @@ traffic stays differs between kinds of routers more than within one. The numbers
 
 import math
 import re
-import tomllib
 from functools import cache
 
-from specsim.data import data_root
+from specsim.data import data_table
 from specsim.errors import UsageError
 from specsim.model.catalogue import key
 from specsim.model.feedforward import MoE
@@ -62,8 +61,7 @@ def routing_of(spec: ModelSpec) -> Routing:
 @cache
 def _measured() -> tuple[dict[str, Routing], dict[str, Routing]]:
     """Routing by kind of router and by model, of which the longest name comes first."""
-    path = data_root("catalog") / "routing.toml"
-    raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    raw = data_table("catalog", "routing.toml")
     kinds = {kind: Routing(v["beta"], v["shape"]) for kind, v in raw["kind"].items()}
     models = {key(name): Routing(v["beta"], v["shape"]) for name, v in raw["model"].items()}
     return kinds, dict(sorted(models.items(), key=lambda item: -len(item[0])))

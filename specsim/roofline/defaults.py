@@ -1,17 +1,16 @@
 """Kernel parameters assumed for a device without measured tables, from
 `catalog/assumed_kernels.toml`."""
 
-import tomllib
 from functools import cache
 
-from specsim.data import data_root
+from specsim.data import data_table
 
 
 @cache
 def assumed() -> dict[str, dict[str, float]]:
     """Parameters by kernel."""
-    text = (data_root("catalog") / "assumed_kernels.toml").read_text("utf-8")
     found: dict[str, dict[str, float]] = {}
-    for name, table in tomllib.loads(text).items():
-        found[name] = {**found.get(table.pop("like", ""), {}), **table}
+    for name, table in data_table("catalog", "assumed_kernels.toml").items():
+        own = {key: value for key, value in table.items() if key != "like"}
+        found[name] = {**found.get(table.get("like", ""), {}), **own}
     return found
