@@ -11,37 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
-from typing import TypedDict, cast
 
 from specsim.data import data_table
 from specsim.errors import UsageError
 from specsim.model.counts import cache_dtype
 from specsim.model.weights import weight_format
 
-
-class CommandValues(TypedDict, total=False):
-    """Options of `specsim predict` that a command line can set, by their names."""
-
-    engine: str
-    tp: int
-    ep: int
-    attention_dp: int
-    pp: int
-    weights: str
-    kv: str
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    gpu_memory_utilization: float
-    method: str
-    k: int
-    draft: str
-    tree: str
-    speculative_config: str
+CommandValues = dict[str, object]
+"""Options of `specsim predict` that a command line can set, by their names."""
 
 
 def those_set(**values: object) -> CommandValues:
     """The values that are not None."""
-    return cast(CommandValues, {name: item for name, item in values.items() if item is not None})
+    return {name: item for name, item in values.items() if item is not None}
 
 
 @dataclass(frozen=True)
