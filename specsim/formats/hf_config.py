@@ -21,7 +21,6 @@ from specsim.formats import (  # noqa: F401
     hf_hybrid,
     hf_mla,
     hf_moe,
-    hf_searched,
     hf_sparse,
 )
 from specsim.formats.hf_object import read_json

@@ -1,11 +1,12 @@
-"""Readers of dense decoder families: Llama and what is built like it, the Gemmas.
+"""Readers of dense decoder families: Llama and what is built like it, the Gemmas, networks that a
+search made of Llama's layers (Llama-Nemotron, DeciLM).
 
 A family with known parts is a row of `FAMILIES`; one with a rule of its own is a function. Biases
 and norms per family follow the published model definitions (transformers 5.24, Apache-2.0, was the
 oracle for parameter counts).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from specsim.formats.hf_common import (
@@ -20,7 +21,8 @@ from specsim.formats.hf_common import (
     windows,
 )
 from specsim.formats.hf_plan import LayerNames, LayerPlan, ModelPlan, decoder_layer, family
-from specsim.formats.hf_shape import TextConfig
+from specsim.formats.hf_shape import NasBlock, TextConfig
+from specsim.formats.hf_unread import refuse_unread
 from specsim.model.extras import PerLayerInput
 from specsim.model.feedforward import DenseMLP, MoE
 from specsim.model.mixers import Attention
@@ -247,3 +249,44 @@ def gemma4_layers(
         return decoder_layer(mixer, ffn, norms, extras=extras)
 
     return [layer(index, kind) for index, kind in enumerate(kinds)]
+
+
+@family("nemotron-nas")
+def nemotron_nas(f: TextConfig) -> ModelPlan:
+    """Llama-3.3-Nemotron-Super: Llama's layers, some without attention or MLP, MLPs of several
+    widths (SGLang 0.5.23 nemotron_nas.py, Apache-2.0)."""
+    listed = f.raw.get("block_configs")
+    f.costs_nothing("block_configs")  # what it says is in the layers
+    count = f.num_hidden_layers
+    if not isinstance(listed, list) or len(listed) != count:
+        raise f.fail("block_configs", f"must have one entry for each of the {count} layers")
+    blocks = [
+        NasBlock.of(item, f"{f.where}.block_configs[{index}]") if isinstance(item, dict) else None
+        for index, item in enumerate(listed)
+    ]
+    return plan(f, "nemotron-nas", [_searched_layer(f, block) for block in blocks])
+
+
+def _searched_layer(f: TextConfig, block: NasBlock | None) -> LayerPlan:
+    if block is None:
+        raise f.fail("block_configs", "every entry must be an object with attention and ffn")
+    attn, ffn, hidden = block.attention, block.ffn, f.hidden_size
+    for part in (attn, ffn):
+        part.require("replace_with_linear", (False,), "a linear in a part's place is not modelled")
+        part.require("sparsify", (), "sparse weights are not modelled")
+    attn.require("num_sink_tokens", (0,), "sink tokens are not modelled")
+    attn.costs_nothing("unshifted_sink", "use_prefill_window_in_sink_attention")  # without a sink
+    width = int(2 * (0.0 if ffn.no_op else ffn.ffn_mult) * hidden / 3)
+    sized = DenseMLP(-(-width // 256) * 256, bias=f.mlp_bias)  # up to whole tiles
+    heads, group = f.num_attention_heads, 1 if attn.no_op else attn.n_heads_in_group
+    if heads % group:
+        raise attn.fail("n_heads_in_group", f"must divide num_attention_heads = {heads}")
+    bias = f.flag("attention_bias", False)
+    mixer = attention(f, qkv_bias=bias, o_bias=bias, window=attn.window_length or 0)
+    mixer = replace(mixer, n_kv_heads=heads // group)
+    refuse_unread(attn)
+    refuse_unread(ffn)
+    layer = decoder_layer(mixer, sized, hidden * ((not attn.no_op) + (not ffn.no_op)))
+    layer.mixer = None if attn.no_op else mixer
+    layer.ffn = None if ffn.no_op else sized
+    return layer

@@ -21,6 +21,7 @@ from specsim.formats.hf_common import (
     windows,
 )
 from specsim.formats.hf_dense import FAMILIES, dense
+from specsim.formats.hf_object import MAX_WIDTH
 from specsim.formats.hf_plan import LayerNames, LayerPlan, ModelPlan, MtpPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
 from specsim.formats.hf_unread import refuse_unread
@@ -332,3 +333,44 @@ def _window_attention(f: TextConfig, full: Attention) -> Attention:
         v_head_dim=f.swa_v_head_dim or full.v_head_dim, sinks=f.add_swa_attention_sink_bias,
         window=f.given("sliding_window", f.sliding_window),
     )
+
+
+@family("hunyuan_v1_moe")
+def hunyuan_moe(f: TextConfig) -> ModelPlan:
+    """Hunyuan-A13B: a mixture in every layer, with an ungated shared MLP beside it; experts, their
+    width, top-k and shared width as one number or layer by layer."""
+    f.require("use_cla", (False,), "layers that share a cache are not modelled")
+    f.require("moe_layer_num_skipped", (0,), "dense layers are not known for this family")
+    f.require("use_mixed_mlp_moe", (True,), "mixtures without a shared MLP are not known")
+    f.costs_nothing("use_qk_norm")  # it has the norms in any case
+    bias, count = f.flag("attention_bias", False), f.num_hidden_layers
+    mixer = attention(f, qkv_bias=bias, o_bias=bias, qk_norm="head")
+    total = _each(f, "num_experts", count)
+    top_k = _each(f, "moe_topk", count)
+    width = _each(f, "moe_intermediate_size", count, f.intermediate_size)
+    shared = _each(f, "num_shared_expert", count, 1)
+    if any(few > many for few, many in zip(top_k, total, strict=True)):
+        raise f.fail("moe_topk", "must not exceed the number of experts")
+    layers = [
+        decoder_layer(
+            mixer,
+            MoE(total[i], top_k[i], width[i], shared_intermediate=shared[i] * f.intermediate_size),
+            2 * f.hidden_size,
+        )
+        for i in range(count)
+    ]
+    return plan(f, "hunyuan_v1_moe", layers)
+
+
+def _each(f: TextConfig, name: str, count: int, default: int | None = None) -> list[int]:
+    """A size of every layer, which the file gives once or as a list."""
+    if not f.has(name):
+        if default is None:
+            raise f.missing(name)
+        return [default] * count
+    value = f.raw[name]
+    values = value if isinstance(value, list) else [value] * count
+    whole = [item for item in values if type(item) is int and 0 < item <= MAX_WIDTH]
+    if len(values) != count or len(whole) != count:
+        raise f.fail(name, f"must be a positive whole number, or one for each of {count} layers")
+    return whole

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from specsim.errors import ModelConfigError, shown
-from specsim.formats.hf_modules import NameSet
 from specsim.formats.hf_object import MAX_WIDTH
 from specsim.formats.hf_quant_methods import (
     auto_round,
@@ -21,6 +20,7 @@ from specsim.formats.hf_quant_methods import (
     torchao,
 )
 from specsim.formats.hf_quant_rules import (
+    NameSet,
     Quantisation,
     by_rules,
     kept_names,

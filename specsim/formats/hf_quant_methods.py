@@ -8,8 +8,8 @@ it stays in 16 bits unless a config says so.
 from collections.abc import Mapping
 
 from specsim.errors import shown
-from specsim.formats.hf_modules import NameSet
 from specsim.formats.hf_quant_rules import (
+    NameSet,
     Quantisation,
     by_rules,
     kv_dtype,

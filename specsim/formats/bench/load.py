@@ -19,7 +19,6 @@ from specsim.formats.bench import (
     printed,
     server_metrics,
     sglang,
-    sweep_table,
     vllm_serve,
 )
 from specsim.formats.bench.document import ResultFile, parse_document
@@ -46,7 +45,7 @@ FORMATS = (
         server_metrics.matches, server_metrics.read,
     ),
     Format(printed.NAME, printed.matches, printed.read),
-    Format(sweep_table.NAME, sweep_table.matches, sweep_table.read),
+    Format(printed.SWEEP_NAME, printed.matches_sweep, printed.read_sweep),
     Format("server log lines", log_lines.matches, log_lines.read),
     Format("llama.cpp server log", llama_cpp.matches, llama_cpp.read),
     Format("aiperf CSV", aiperf.matches_csv, aiperf.read_csv),

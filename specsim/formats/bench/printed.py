@@ -7,16 +7,23 @@ cookbook, in pull requests, in logs of a terminal.
 
 Each label is the key of the tool's JSON in other words, so the table is read as that JSON. Several
 tables in one text are several runs. Figures are rounded to two decimals; vLLM prints no model.
+So is summary.csv of `vllm bench sweep`: one run a row, the keys of the JSON as columns.
 """
 
+import ast
+import csv
+import io
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from specsim.errors import FormatError
 from specsim.formats.bench import sglang, vllm_serve
 from specsim.formats.bench.document import ResultFile
 from specsim.formats.bench.record import BenchRun
 from specsim.formats.bench.unread import unread, with_note
+from specsim.jsonable import json_text
 
 NAME = "printed table of vllm bench serve or sglang bench_serving"
 _HEADING = re.compile(r"=+ *Serving Benchmark Result *=+")
@@ -112,3 +119,55 @@ def _key(label: str) -> str:
     if label == "total token throughput (tok/s)":
         return "total_token_throughput"
     return _KEYS.get(label, re.sub(r"\W+", "_", label).strip("_"))
+
+
+_WORDS = ("date", "backend", "endpoint_type", "label", "model_id", "tokenizer_id",
+          "ramp_up_strategy")
+MAX_LITERAL = 10_000  # characters; longer lists are numbers, which JSON reads
+SWEEP_NAME = "vllm bench sweep CSV"
+
+
+def matches_sweep(document: ResultFile) -> bool:
+    if document.is_json:
+        return False
+    header = document.text.lstrip("\ufeff \r\n").split("\n", 1)[0].strip().split(",")
+    return "completed" in header and "output_throughput" in header
+
+
+def read_sweep(document: ResultFile) -> list[BenchRun]:
+    try:
+        rows = list(csv.DictReader(io.StringIO(document.text.lstrip("\ufeff \r\n"))))
+    except csv.Error as error:
+        raise FormatError(f"{document.origin}: not a CSV: {error}") from None
+    records = [
+        {name: value for name, text in row.items()
+         if name and (value := text or None if name in _WORDS else _value(text)) is not None}
+        for row in rows
+    ]
+    if not records:
+        raise FormatError(f"{document.origin}: a header without rows; one row a run is expected")
+    lines = tuple(range(2, len(records) + 2))
+    runs = vllm_serve.read(ResultFile(document.origin, "", tuple(records), lines=lines))
+    return [
+        with_note(replace(run, format=vllm_serve.SWEEP), unread(vllm_serve.VllmResult, [record]))
+        for run, record in zip(runs, records, strict=True)
+    ]
+
+
+def _value(text: object) -> object:
+    """A cell as JSON has it; lists and objects may be written as Python shows them. None where it
+    is empty or cannot be understood."""
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return _literal(text) if text.startswith(("[", "{")) else text
+
+
+def _literal(text: str) -> object:
+    try:
+        value = ast.literal_eval(text) if len(text) <= MAX_LITERAL else None
+        return json.loads(json_text(value))
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return None
