@@ -7,14 +7,17 @@ happened between them. The same words hide different things:
   * SGLang's inter_token_latency_seconds divides each gap by its tokens and counts every token;
   * vLLM counts a draft only where there was one, so AL = 1 + accepted / drafts is not what an
     average step yields; SGLang verifies in every step and counts the calls of finished requests.
-Gauges of acceptance (SGLang, TensorRT-LLM) are of the last logging interval only. Names of
-TensorRT-LLM are those of its main branch; percentiles are estimates from buckets.
+Gauges of acceptance (SGLang, TensorRT-LLM) are of the last logging interval only; percentiles are
+estimates from buckets. What else is called how stands in `catalog/metrics.toml`.
 """
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from specsim.data import data_table
 from specsim.errors import FormatError
 from specsim.formats.bench.document import ResultFile, read_text
 from specsim.formats.bench.record import BenchAcceptance, BenchRun, ServerArgs, ServerSide, Stat
@@ -102,6 +105,32 @@ def _stat(histogram: Histogram | None) -> Stat | None:
     return Stat(histogram.mean, found.get("p50"), None, found, _whole(histogram.count), "buckets")
 
 
+def _figures(s: Snapshot, kinds: Mapping[str, Mapping[str, list[str]]]) -> dict[str, Any]:
+    """The figures of a run, or of its server's side, by the names of the engine's metrics."""
+    read: dict[str, Callable[[list[str]], object]] = {
+        "counters": lambda names: _whole(s.counter(*names)),
+        "histograms": lambda names: _stat(s.histogram(*names)),
+        "sums": lambda names: s.gauge(*names),
+        "means": lambda names: s.gauge(*names, mean=True),
+    }
+    return {
+        figure: read[kind](names)
+        for kind in read for figure, names in kinds.get(kind, {}).items()
+    }
+
+
+def _engine_run(s: Snapshot, engine: str, side: Mapping[str, object], **more: Any) -> BenchRun:
+    """The run with all that has a name in the table. side: what else the server's side has."""
+    table = data_table("catalog", "metrics.toml")[engine]
+    server = ServerSide(gauges=s.gauges, **{**_figures(s, table["server"]), **side})
+    value = more["tokens_per_step"]
+    basis = more.pop("basis", "counters") if value is not None else None
+    return BenchRun(
+        source=s.origin, format=NAME, server=server, tokens_per_step_basis=basis,
+        **{**_figures(s, table), **more},
+    )
+
+
 def _ratio(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
@@ -134,32 +163,22 @@ def _notes(acceptance: BenchAcceptance | None, configured: int) -> list[str]:
     return undrafted_note(configured, len(acceptance.per_position), mean)
 
 
-def _llama_cpp(snapshot: Snapshot) -> BenchRun:
+def _llama_cpp(s: Snapshot) -> BenchRun:
     """tools/server/server-task.cpp. Requests are not counted, so first tokens count as rounds.
     Older versions draft without counting it: then nothing is known of rounds."""
-    s = snapshot
     drafts, acceptance, configured = _drafted(s, "llamacpp:")
     output = _whole(s.counter("llamacpp:tokens_predicted"))
     seconds = s.counter("llamacpp:tokens_predicted_seconds")
     accepted = acceptance.accepted_tokens if acceptance is not None else 0
     rounds = max(output - (accepted or 0), drafts) if output and drafts is not None else 0
     value = max(1.0, output / rounds) if output and rounds else None
-    return BenchRun(
-        source=s.origin,
-        format=NAME,
-        input_tokens=_whole(s.counter("llamacpp:prompt_tokens")),
-        output_tokens=output,
+    return _engine_run(
+        s, "llama.cpp", {},
         itl_s=Stat(seconds / rounds, basis="derived") if seconds and rounds else None,
         acceptance=acceptance,
         tokens_per_step=value,
-        tokens_per_step_basis="counters" if value is not None else None,
         draft_share=min(1.0, drafts / rounds) if drafts and rounds else None,
         server_args=ServerArgs(num_speculative_tokens=_drafted_k(acceptance, configured)),
-        server=ServerSide(
-            running=s.gauge("llamacpp:requests_processing"),
-            waiting=s.gauge("llamacpp:requests_deferred"),
-            gauges=s.gauges,
-        ),
         warnings=(
             *_notes(acceptance, configured),
             "llama.cpp counts a request when it ends, and no requests: first tokens count as "
@@ -168,13 +187,11 @@ def _llama_cpp(snapshot: Snapshot) -> BenchRun:
     )
 
 
-def _vllm(snapshot: Snapshot) -> BenchRun:
-    s = snapshot
+def _vllm(s: Snapshot) -> BenchRun:
     drafts, acceptance, configured = _drafted(s, "vllm:")
     finished = s.counter_by("vllm:request_success", "finished_reason")
     lost = sum(finished.pop(reason, 0.0) for reason in ("abort", "error"))
     output = _whole(s.counter("vllm:generation_tokens"))
-    # older versions called the per-step gap time_per_output_token_seconds
     gaps = s.histogram("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
     firsts = s.histogram("vllm:time_to_first_token_seconds")
     value = share = None
@@ -189,40 +206,19 @@ def _vllm(snapshot: Snapshot) -> BenchRun:
             f"only {share:.0%} of the decode steps carried a draft: {value:.3g} tokens per step, "
             f"although the acceptance length is {acceptance.acceptance_length:.3g}"
         )
-    return BenchRun(
-        source=s.origin,
-        format=NAME,
+    hits = _ratio(
+        s.counter("vllm:prefix_cache_hits", "vllm:gpu_prefix_cache_hits"),
+        s.counter("vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries"),
+    )
+    return _engine_run(
+        s, "vllm", {"prefix_cache_hit_rate": hits},
         completed=_whole(sum(finished.values())) if finished else None,
         failed=_whole(lost) if finished else None,
-        input_tokens=_whole(s.counter("vllm:prompt_tokens")),
-        output_tokens=output,
-        ttft_s=_stat(firsts),
-        tpot_s=_stat(s.histogram("vllm:request_time_per_output_token_seconds")),
-        itl_s=_stat(gaps),
-        e2el_s=_stat(s.histogram("vllm:e2e_request_latency_seconds")),
         acceptance=acceptance,
         tokens_per_step=value,
-        tokens_per_step_basis="counters" if value is not None else None,
         draft_share=share,
         server_args=ServerArgs(
             num_speculative_tokens=_drafted_k(acceptance, configured) or configured or None
-        ),
-        server=ServerSide(
-            running=s.gauge("vllm:num_requests_running"),
-            waiting=s.gauge("vllm:num_requests_waiting"),
-            kv_cache_usage=s.gauge(
-                "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", mean=True
-            ),
-            gauges=s.gauges,
-            preemptions=_whole(s.counter("vllm:num_preemptions")),
-            prefix_cache_hit_rate=_ratio(
-                s.counter("vllm:prefix_cache_hits", "vllm:gpu_prefix_cache_hits"),
-                s.counter("vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries"),
-            ),
-            queue_s=_stat(s.histogram("vllm:request_queue_time_seconds")),
-            prefill_s=_stat(s.histogram("vllm:request_prefill_time_seconds")),
-            decode_s=_stat(s.histogram("vllm:request_decode_time_seconds")),
-            iteration_tokens=_stat(s.histogram("vllm:iteration_tokens_total")),
         ),
         warnings=tuple(warnings),
     )
@@ -255,8 +251,7 @@ def _position(key: str) -> int:
     return int(key) if key.isascii() and key.isdigit() and len(key) < 4 else -1
 
 
-def _sglang(snapshot: Snapshot) -> BenchRun:
-    s = snapshot
+def _sglang(s: Snapshot) -> BenchRun:
     output, done = s.counter("sglang:generation_tokens"), s.counter("sglang:num_requests")
     calls = s.counter("sglang:spec_verify_calls")
     steps = _whole(s.gauge("sglang:spec_num_steps", mean=True)) or None
@@ -279,32 +274,12 @@ def _sglang(snapshot: Snapshot) -> BenchRun:
     itl = None
     if value and per_token is not None and per_token.mean:
         itl = Stat(per_token.mean * value, basis="derived")
-    return BenchRun(
-        source=s.origin,
-        format=NAME,
-        completed=_whole(done),
-        failed=_whole(s.counter("sglang:num_aborted_requests")),
-        input_tokens=_whole(s.counter("sglang:prompt_tokens")),
-        output_tokens=_whole(output),
-        ttft_s=_stat(s.histogram("sglang:time_to_first_token_seconds")),
-        tpot_s=_stat(s.histogram("sglang:request_time_per_output_token_seconds")),
+    return _engine_run(
+        s, "sglang", {},
         itl_s=itl,
-        itl_per_token_s=_stat(per_token),
-        e2el_s=_stat(s.histogram("sglang:e2e_request_latency_seconds")),
         acceptance=acceptance,
         tokens_per_step=value,
-        tokens_per_step_basis="counters" if value is not None else None,
         server_args=ServerArgs(num_speculative_tokens=steps),
-        server=ServerSide(
-            running=s.gauge("sglang:num_running_reqs"),
-            waiting=s.gauge("sglang:num_queue_reqs"),
-            kv_cache_usage=s.gauge("sglang:token_usage", mean=True),
-            gauges=s.gauges,
-            preemptions=_whole(s.counter("sglang:num_retracted_requests")),
-            prefix_cache_hit_rate=s.gauge("sglang:cache_hit_rate", mean=True),
-            queue_s=_stat(s.histogram("sglang:queue_time_seconds")),
-            generation_tok_s=s.gauge("sglang:gen_throughput"),
-        ),
         warnings=(
             "SGLang's inter-token latency is per token; it counts requests and verify calls "
             "when a request finishes",
@@ -312,8 +287,7 @@ def _sglang(snapshot: Snapshot) -> BenchRun:
     )
 
 
-def _trtllm(snapshot: Snapshot) -> BenchRun:
-    s = snapshot
+def _trtllm(s: Snapshot) -> BenchRun:
     drafted = _whole(s.counter("trtllm_spec_decode_num_draft_tokens"))
     accepted = _whole(s.counter("trtllm_spec_decode_num_accepted_tokens"))
     length = s.gauge("trtllm_spec_decode_acceptance_length", mean=True)
@@ -328,24 +302,11 @@ def _trtllm(snapshot: Snapshot) -> BenchRun:
             scope="gauge" if length else _scope(s),
         )
     value = s.gauge("trtllm_avg_decoded_tokens_per_iter", mean=True)
-    return BenchRun(
-        source=s.origin,
-        format=NAME,
-        completed=_whole(s.counter("trtllm_request_success")),
-        ttft_s=_stat(s.histogram("trtllm_time_to_first_token_seconds")),
-        tpot_s=_stat(s.histogram("trtllm_time_per_output_token_seconds")),
-        e2el_s=_stat(s.histogram("trtllm_e2e_request_latency_seconds")),
+    return _engine_run(
+        s, "trtllm", {},
         acceptance=acceptance,
         tokens_per_step=value if value and value >= 1 else None,
-        tokens_per_step_basis="gauge" if value and value >= 1 else None,
-        server=ServerSide(
-            running=s.gauge("trtllm_num_requests_running"),
-            waiting=s.gauge("trtllm_num_requests_waiting"),
-            kv_cache_usage=s.gauge("trtllm_kv_cache_utilization", mean=True),
-            gauges=s.gauges,
-            prefix_cache_hit_rate=s.gauge("trtllm_kv_cache_hit_rate", mean=True),
-            queue_s=_stat(s.histogram("trtllm_request_queue_time_seconds")),
-        ),
+        basis="gauge",
         warnings=(
             "TensorRT-LLM's acceptance length and tokens per step are gauges of its last "
             "iterations",
