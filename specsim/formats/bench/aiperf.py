@@ -37,7 +37,7 @@ from specsim.formats.bench.fields import (
     parts,
     read_as,
 )
-from specsim.formats.bench.metric_table import METRICS, MetricTable, looks_like, run_of, whole
+from specsim.formats.bench.metric_table import METRICS, MetricTable, looks_like, run_of
 from specsim.formats.bench.record import (
     BenchAcceptance,
     BenchLoad,
@@ -53,7 +53,7 @@ from specsim.formats.bench.shapes import (
     Histogram,
     pooled,
 )
-from specsim.formats.bench.stats import of_rows, with_derived
+from specsim.formats.bench.stats import of_rows, rounded, with_derived
 from specsim.formats.bench.unread import unread, with_note
 
 NAME = "aiperf"
@@ -151,14 +151,14 @@ def read(document: ResultFile) -> list[BenchRun]:
 
 def _run(item: AiperfResult, origin: str) -> BenchRun:
     run = run_of(item, origin, NAME, item.input_config.load())
-    finished = whole(item.completed_request_count)
+    finished = rounded(item.completed_request_count)
     failed = None
     if finished is not None and run.completed is not None:
         failed = max(0, finished - run.completed)
     counts = DraftCounts(
-        num_spec_steps=whole(item.total_spec_decode_steps),
-        num_draft_tokens=whole(item.total_draft_tokens),
-        num_accepted_draft_tokens=whole(item.total_accepted_draft_tokens),
+        num_spec_steps=rounded(item.total_spec_decode_steps),
+        num_draft_tokens=rounded(item.total_draft_tokens),
+        num_accepted_draft_tokens=rounded(item.total_accepted_draft_tokens),
         acceptance_histogram=item.pooled_spec_decode_acceptance_histogram,
     )
     acceptance, k = _with_chain(counts, origin)
@@ -285,10 +285,10 @@ def read_csv(document: ResultFile) -> list[BenchRun]:
             "aiperf run is expected"
         )
     run = _run(read_as(AiperfResult, found, f"{document.origin}: "), document.origin)
-    rounded = (
+    noted = (
         "the CSV is rounded to two decimals and does not state the load; the JSON beside it does"
     )
-    run = replace(run, warnings=(*run.warnings, rounded))
+    run = replace(run, warnings=(*run.warnings, noted))
     return [with_note(run, unread(AiperfResult, [found]))]
 
 

@@ -38,7 +38,7 @@ from specsim.formats.bench.shapes import (
     MetricSpread,
     pooled,
 )
-from specsim.formats.bench.stats import of_rows, total, with_derived
+from specsim.formats.bench.stats import of_rows, rounded, total, with_derived
 
 NAME = "guidellm"
 _RATES = {"constant", "poisson", "async"}
@@ -209,7 +209,7 @@ def _run(point: GuidellmPoint, origin: str, where: str) -> BenchRun:
     itl = None
     if step_tokens and tpot is not None and tpot.mean:
         itl = Stat(mean=_pooled_tpot(rows, tpot.mean) * step_tokens, basis="derived")
-    output_total = _rounded(metrics.output_tokens.total)
+    output_total = rounded(metrics.output_tokens.total)
     throughput = metrics.token_rate.measured
     if output_total and duration:
         throughput = output_total / duration
@@ -223,7 +223,7 @@ def _run(point: GuidellmPoint, origin: str, where: str) -> BenchRun:
         completed=completed,
         failed=failed,
         duration_s=duration,
-        input_tokens=_rounded(metrics.prompt_tokens.total),
+        input_tokens=rounded(metrics.prompt_tokens.total),
         output_tokens=output_total,
         input_tokens_mean=metrics.prompt_tokens.measured,
         output_tokens_mean=metrics.output_tokens.measured,
@@ -242,10 +242,6 @@ def _run(point: GuidellmPoint, origin: str, where: str) -> BenchRun:
         warnings=tuple(warnings),
     )
     return with_derived(run)
-
-
-def _rounded(value: float | None) -> int | None:
-    return None if value is None else round(value)
 
 
 def _pooled_tpot(rows: Sequence[RequestRow], mean: float) -> float:

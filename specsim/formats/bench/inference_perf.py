@@ -22,7 +22,7 @@ from specsim.formats.bench.document import ResultFile
 from specsim.formats.bench.fields import Count, Foreign, Number, Numbers, key, part
 from specsim.formats.bench.record import BenchLoad, BenchRun, RequestRow, Stat
 from specsim.formats.bench.shapes import FOLLOWS, NOT_TIMES, OTHER_FIGURES, MetricSpread
-from specsim.formats.bench.stats import in_flight, of_rows, with_derived
+from specsim.formats.bench.stats import in_flight, of_rows, rounded, tpot_of_means, with_derived
 
 NAME = "inference-perf"
 DOUBLE_COUNT = 1.3  # stated TPOT too small by this factor: tokens were counted more than once
@@ -98,7 +98,7 @@ def _run(item: LifecycleReport, origin: str) -> BenchRun:
             "output lengths are the client's own count of tokens; if the server was made to "
             "produce a fixed length, that length is the right one"
         )
-    expected = _ratio_of_means(e2el, ttft, output_mean)
+    expected = tpot_of_means(e2el, ttft, output_mean)
     if tpot is not None and tpot.mean and expected and expected / tpot.mean > DOUBLE_COUNT:
         warnings.append(
             f"the file states a TPOT of {tpot.mean:.4g} s, but its latency, TTFT and output length "
@@ -146,15 +146,7 @@ def _run(item: LifecycleReport, origin: str) -> BenchRun:
 def _sum(total: float | None, mean: float | None, completed: int | None) -> int | None:
     if total is None and mean is not None and completed is not None:
         total = mean * completed
-    return None if total is None else round(total)
-
-
-def _ratio_of_means(e2el: Stat | None, ttft: Stat | None, tokens: float | None) -> float | None:
-    if e2el is None or ttft is None or e2el.mean is None or ttft.mean is None:
-        return None
-    if tokens is None or tokens <= 1 or e2el.mean <= ttft.mean:
-        return None
-    return (e2el.mean - ttft.mean) / (tokens - 1)
+    return rounded(total)
 
 
 class LifecycleRequest(Foreign):

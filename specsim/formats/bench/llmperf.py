@@ -25,7 +25,7 @@ from specsim.formats.bench.fields import (
 )
 from specsim.formats.bench.record import BenchLoad, BenchRun, RequestRow, Stat
 from specsim.formats.bench.shapes import FOLLOWS, SETTINGS
-from specsim.formats.bench.stats import of_rows
+from specsim.formats.bench.stats import of_rows, tpot_of_means
 
 NAME = "llmperf"
 _NOT_TPOT = (
@@ -95,10 +95,7 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
     completed, inputs, outputs = item.completed, item.input_tokens_mean, item.output_tokens_mean
     rate = item.per_minute / 60 if item.per_minute is not None else None
     ttft, e2el = _stat(raw, "ttft_s", where), _stat(raw, "end_to_end_latency_s", where)
-    tpot = None
-    if ttft is not None and e2el is not None and outputs is not None and outputs > 1:
-        span = (e2el.mean or 0.0) - (ttft.mean or 0.0)
-        tpot = Stat(span / (outputs - 1), basis="derived") if span > 0 else None
+    tpot = tpot_of_means(e2el, ttft, outputs)
     busy = e2el.mean * rate if e2el is not None and e2el.mean is not None and rate else None
     return BenchRun(
         source=origin,
@@ -114,7 +111,7 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
         request_rate_achieved=rate,
         concurrency_mean=busy,
         ttft_s=ttft,
-        tpot_s=tpot,
+        tpot_s=Stat(tpot, basis="derived") if tpot else None,
         e2el_s=e2el,
         warnings=(_NOT_TPOT + " (a ratio of means; the individual responses make it exact)",),
     )

@@ -15,7 +15,7 @@ from specsim.errors import FormatError
 from specsim.formats.bench.fields import Foreign, Number, Text, as_mapping, key, part
 from specsim.formats.bench.record import BenchLoad, BenchRun, Stat
 from specsim.formats.bench.shapes import FOLLOWS, NOT_TIMES, OTHER_FIGURES, MetricSpread
-from specsim.formats.bench.stats import in_flight
+from specsim.formats.bench.stats import in_flight, rounded
 
 _SECONDS = {
     "s": 1.0,
@@ -77,16 +77,11 @@ class MetricTable(Foreign):
     effective_concurrency: Number = key("effective_concurrency.avg")
 
 
-def whole(value: float | None) -> int | None:
-    """A figure that counts something."""
-    return None if value is None else round(value)
-
-
 def _total(item: MetricSpread, count: int | None) -> int | None:
     """The sum over requests: reported, or mean times their number."""
     if item.total is None and item.mean is not None and count is not None:
         return round(item.mean * count)
-    return whole(item.total)
+    return rounded(item.total)
 
 
 def looks_like(record: object) -> bool:
@@ -98,7 +93,7 @@ def looks_like(record: object) -> bool:
 def run_of(table: MetricTable, source: str, name: str, load: BenchLoad) -> BenchRun:
     """The part of a run that both tools state alike. FormatError for a result without any
     latency, which is none of a language model's."""
-    completed = whole(table.request_count)
+    completed = rounded(table.request_count)
     input_total = _total(table.input_sequence_length, completed)
     output_total = _total(table.output_sequence_length, completed)
     rate, latency = table.request_throughput, table.request_latency.seconds()

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict, model_validator
@@ -126,26 +127,15 @@ class DraftCounts(Foreign):
 def pooled(counts: Iterable[DraftCounts]) -> DraftCounts:
     """The sums over requests; k is that of the last one that says it. Steps are kept where every
     request with drafts has them."""
-    steps = drafted = accepted = 0
-    histogram: list[int] = []
-    k = None
-    took: list[int] = []
-    made: list[int] = []
-    whole = True
-    for item in counts:
-        whole = whole and bool(item.per_step_drafted or not item.num_spec_steps)
-        took += item.per_step_accepted
-        made += item.per_step_drafted
-        steps += item.num_spec_steps or 0
-        drafted += item.num_draft_tokens or 0
-        accepted += item.num_accepted_draft_tokens or 0
-        histogram += [0] * (len(item.acceptance_histogram) - len(histogram))
-        for j, count in enumerate(item.acceptance_histogram):
-            histogram[j] += count
-        k = item.num_spec_tokens or k
+    items = list(counts)
+    whole = all(item.per_step_drafted or not item.num_spec_steps for item in items)
+    columns = zip_longest(*(item.acceptance_histogram for item in items), fillvalue=0)
     return DraftCounts.model_construct(
-        num_spec_steps=steps, num_draft_tokens=drafted, num_accepted_draft_tokens=accepted,
-        num_spec_tokens=k, acceptance_histogram=tuple(histogram),
-        per_step_accepted=tuple(took) if whole else (),
-        per_step_drafted=tuple(made) if whole else (),
+        num_spec_steps=sum(item.num_spec_steps or 0 for item in items),
+        num_draft_tokens=sum(item.num_draft_tokens or 0 for item in items),
+        num_accepted_draft_tokens=sum(item.num_accepted_draft_tokens or 0 for item in items),
+        num_spec_tokens=next((k for item in items[::-1] if (k := item.num_spec_tokens)), None),
+        acceptance_histogram=tuple(map(sum, columns)),
+        per_step_accepted=tuple(n for i in items for n in i.per_step_accepted if whole),
+        per_step_drafted=tuple(n for i in items for n in i.per_step_drafted if whole),
     )

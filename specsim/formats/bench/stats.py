@@ -105,6 +105,20 @@ def total(rows: Sequence[RequestRow], where: str, duration_s: float | None = Non
     )
 
 
+def rounded(value: float | None) -> int | None:
+    """A figure that counts something."""
+    return None if value is None else round(value)
+
+
+def tpot_of_means(e2el: Stat | None, ttft: Stat | None, tokens: float | None) -> float | None:
+    """(mean latency - mean TTFT) / (mean output tokens - 1); None where that is no time."""
+    if e2el is None or ttft is None or e2el.mean is None or ttft.mean is None:
+        return None
+    if tokens is None or tokens <= 1 or e2el.mean <= ttft.mean:
+        return None
+    return (e2el.mean - ttft.mean) / (tokens - 1)
+
+
 def sum_of_all(values: Iterable[int | None]) -> int | None:
     out = 0
     for value in values:
