@@ -4,7 +4,6 @@ The wheel carries the top-level folders (`catalog`, `hw_profiles`, ...) inside t
 an editable install or a plain checkout has them beside it. No data is copied or unpacked.
 """
 
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,4 +24,6 @@ def data_root(name: str) -> Path:
 @cache
 def data_table(folder: str, name: str) -> dict[str, Any]:
     """A packaged TOML file, read once; not to be changed."""
+    import tomllib  # not on the way to --help
+
     return tomllib.loads((data_root(folder) / name).read_text(encoding="utf-8"))
