@@ -86,7 +86,7 @@ def _try(command: str, count: int, seed: str, capsys, monkeypatch) -> None:
     assert 2 in codes and set(codes) > {2}
 
 
-@pytest.mark.parametrize(("command", "count"), [("pareto", 10), ("capacity", 8), ("fleet", 10)])
+@pytest.mark.parametrize(("command", "count"), [("pareto", 6), ("capacity", 5), ("fleet", 6)])
 def test_options_at_random(command: str, count: int, capsys, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     _try(command, count, "", capsys, monkeypatch)

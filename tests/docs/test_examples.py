@@ -6,9 +6,11 @@ import io
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +32,33 @@ def run(script: str, folder: Path, *words: str, fails: bool = False) -> str:
     return done.stdout + (done.stderr if fails else "")
 
 
-def test_should_i_turn_it_on(tmp_path: Path) -> None:
-    shown = run("should_i_turn_it_on.py", tmp_path, "qwen3.6-27b", "--weights", "fp8")
+@pytest.fixture
+def printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """What a script prints, run in this process."""
+    def of(script: str, *words: str) -> str:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [script, *words])
+        runpy.run_path(str(ROOT / "examples" / script), run_name="__main__")
+        return capsys.readouterr().out
+
+    return of
+
+
+def test_should_i_turn_it_on(printed: Callable[..., str]) -> None:
+    shown = printed("should_i_turn_it_on.py", "qwen3.6-27b", "--weights", "fp8")
     lines = shown.splitlines()
     assert [line.split()[0] for line in lines[1:5]] == ["1", "4", "16", "64"]
     assert all(float(line.split()[1]) > 1 for line in lines[1:5])
     assert lines[-1].startswith("Leave it on")
-    busy = run("should_i_turn_it_on.py", tmp_path, "qwen3.6-27b", "--busiest", "300")
+    busy = printed("should_i_turn_it_on.py", "qwen3.6-27b", "--busiest", "300")
     assert busy.splitlines()[-1].startswith("It depends: above")
 
 
-def test_compare_gpus(tmp_path: Path) -> None:
+def test_compare_gpus(printed: Callable[..., str]) -> None:
     pytest.importorskip("pandas")
-    shown = run("compare_gpus.py", tmp_path)
+    shown = printed("compare_gpus.py")
     assert all(gpu in shown for gpu in ("b200", "h100-sxm", "h200-sxm", "l40s"))
 
 

@@ -77,7 +77,7 @@ def survives(text: str) -> None:
         json.dumps(run.to_dict(), allow_nan=False)
 
 
-@pytest.mark.parametrize("path", some(SAMPLES, 8), ids=lambda p: str(p.relative_to(DATA)))
+@pytest.mark.parametrize("path", some(SAMPLES, 5), ids=lambda p: str(p.relative_to(DATA)))
 @LIMITS
 @given(data=st.data())
 def test_truncated_or_spliced_text(path: Path, data: st.DataObject) -> None:

@@ -127,7 +127,7 @@ def comparison() -> dict[str, Any]:
 
 
 def fleet() -> dict[str, Any]:
-    return of("fleet", str(ROOT / "docs" / "fleet.toml"), "--quick")
+    return of("fleet", str(ROOT / "tests" / "api" / "data" / "coder.toml"), "--quick")
 
 
 @cache

@@ -86,7 +86,7 @@ def test_a_lane_sends_one_prompt_after_the_other():
     assert gaps(2) == [0.060, 0.060]
 
 
-@pytest.mark.parametrize(("rho", "widest"), [(0.5, 0.08), slow(0.8, 0.7)])
+@pytest.mark.parametrize(("rho", "widest"), [slow(0.5, 0.08), slow(0.8, 0.7)])
 def test_prefill_of_a_poisson_stream_is_md1_and_decoding_mginf(rho, widest):
     """Infinite link, one replica each, one prompt at a time: TTFT is that of M/D/1. Decode steps
     that cost the same for any batch serve all at once: the mean number decoding is rate x time

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from thinned import slow
 
 from specsim.sim.figures import Figures
 from specsim.sim.stationarity import BATCHES, LEVEL, judge_trends, trend_of
@@ -36,7 +37,7 @@ def figures(values: np.ndarray) -> Figures:
     return {"trend": {"running": trend_of(values)}}  # type: ignore[typeddict-item]
 
 
-@pytest.mark.parametrize(("load", "span_s"), [(0.5, 200.0), (0.8, 500.0), (0.9, 2000.0)])
+@pytest.mark.parametrize(("load", "span_s"), [(0.5, 200.0), (0.8, 500.0), slow(0.9, 2000.0)])
 def test_a_stationary_queue_is_seldom_said_to_drift(load: float, span_s: float) -> None:
     """No more often than LEVEL, up to three standard errors of the share; one run and several."""
     generator = np.random.default_rng(3)
