@@ -5,7 +5,7 @@ from typing import Any
 
 from specsim.api.capacity_run import searched
 from specsim.api.functions import python_function
-from specsim.api.results import Decided, DeployedAs, flat
+from specsim.api.results import Decided, DeployedAs
 from specsim.jsonable import Key
 from specsim.options.repeat import repeat
 from specsim.options.sizing import CapacityOptions
@@ -31,9 +31,6 @@ class Capacity(Decided, planning.CapacityFigures, DeployedAs):
     demand_with_recommended_max_num_seqs = Key[dict[str, Any] | None]()
     recommended_max_num_seqs = Key[int | None]()
     quick = Key[bool]()
-
-    def to_rows(self) -> list[dict[str, object]]:
-        return [flat(row) for row in self.rows()]
 
 
 def run(options: CapacityOptions, bar: bool = False) -> Capacity:

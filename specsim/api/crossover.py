@@ -2,7 +2,7 @@
 
 from specsim.api.deployment import build_request, refused
 from specsim.api.functions import python_function
-from specsim.api.results import Decided, DeployedAs, flat
+from specsim.api.results import Decided, DeployedAs
 from specsim.api.verdicts import deployment_of, served_names
 from specsim.errors import UsageError
 from specsim.jsonable import Key
@@ -21,9 +21,6 @@ class Crossover(Decided, planning.CrossoverFigures, DeployedAs):
     method = Key[str]()
     draft = Key[str | None]()
     k = output_len = Key[int]()
-
-    def to_rows(self) -> list[dict[str, object]]:
-        return [flat(row) for row in self.rows()]
 
 
 def run(options: CrossoverOptions) -> Crossover:

@@ -1,6 +1,5 @@
 """`specsim.matrix`: what one GPU sustains, for models x GPUs."""
 
-from collections.abc import Callable
 from typing import Any
 
 from specsim.analytic.system import System
@@ -16,8 +15,10 @@ from specsim.options.groups import DeploymentOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import Words, as_text, profile_folder, shown
 from specsim.planning import matrix as planning
+from specsim.report.progress import task_bar
 
 MAX_NAMES = 400
+SHOW_BAR_FROM = 60  # cells; about two seconds
 FLOOR = 20.0  # tokens/s of a stream where nothing else is asked for
 
 
@@ -31,42 +32,32 @@ class Matrix(Result, planning.MatrixFigures):
         return [flat(cell.row()) for cell in self.cells]
 
 
-class MatrixStudy:
-    """Checked rows and columns; `run` fills the cells."""
+def run(options: MatrixOptions, bar: bool = False) -> Matrix:
+    """Sustained tokens/s per GPU and users per GPU for `models` x `gpus`."""
+    folder = profile_folder(options.profiles)
+    models, gpus = _names(options.models, "--models"), _names(options.gpus, "--gpus")
+    if gpus == ["all"]:
+        gpus = [profile.name for profile in list_profiles(folder)]
+    given = DeploymentOptions.of(options)
 
-    def __init__(self, options: MatrixOptions) -> None:
-        folder = profile_folder(options.profiles)
-        self.options = options
-        self.models = _names(options.models, "--models")
-        self.gpus = _names(options.gpus, "--gpus")
-        if self.gpus == ["all"]:
-            self.gpus = [profile.name for profile in list_profiles(folder)]
-
-    def run(self, report: Callable[[int, int], None] | None = None) -> Matrix:
-        """report: told (cells done, all) while it goes on."""
-        options = self.options
-        floor = FLOOR if options.stream_floor is None else options.stream_floor
-        workload = build_workload(self._deployment(self.models[0], self.gpus[0], 1))
-        point = planning.OperatingPoint(
-            workload, options.think, 0.0 if options.concurrency is not None else floor,
-            options.ttft or 0.0, options.concurrency or 0,
-        )
-        found = planning.matrix(self.models, self.gpus, self._build, point, options.tp, report)
-        return Matrix.of(found, repeat(options))
-
-    def _deployment(self, model: str, gpu: str, tp: int) -> DeploymentOptions:
+    def deployment(model: str, gpu: str, tp: int) -> DeploymentOptions:
         name, form = split_format(model)
-        asked = DeploymentOptions.of(self.options).but(model=name, gpu=gpu, tp=tp)
+        asked = given.but(model=name, gpu=gpu, tp=tp)
         return asked.but(weights=form) if form else asked
 
-    def _build(self, model: str, gpu: str, tp: int) -> tuple[System, tuple[str, ...]]:
-        found = build_request(self._deployment(model, gpu, tp))
+    def build(model: str, gpu: str, tp: int) -> tuple[System, tuple[str, ...]]:
+        found = build_request(deployment(model, gpu, tp))
         return found.system, found.warnings
 
-
-def run(options: MatrixOptions) -> Matrix:
-    """Sustained tokens/s per GPU and users per GPU for `models` x `gpus`."""
-    return MatrixStudy(options).run()
+    floor = FLOOR if options.stream_floor is None else options.stream_floor
+    point = planning.OperatingPoint(
+        build_workload(deployment(models[0], gpus[0], 1)), options.think,
+        0.0 if options.concurrency is not None else floor, options.ttft or 0.0,
+        options.concurrency or 0,
+    )
+    with task_bar(bar and len(models) * len(gpus) >= SHOW_BAR_FROM, "cells") as report:
+        found = planning.matrix(models, gpus, build, point, options.tp, report)
+    return Matrix.of(found, repeat(options))
 
 
 matrix = named_function(MatrixOptions, run)

@@ -1,6 +1,5 @@
 """`specsim.pareto`: speed for one user against throughput of a GPU, over all that can be set."""
 
-from collections.abc import Callable
 from typing import Any
 
 from specsim.api.functions import python_function
@@ -14,8 +13,9 @@ from specsim.options.values import parse_speeds
 from specsim.planning import pareto as planning
 from specsim.planning.cost import check_price
 from specsim.planning.pareto_at import with_speeds
+from specsim.report.progress import task_bar
 
-Report = Callable[[int, int], None]
+SHOW_BAR_FROM = 3000  # combinations: about two seconds
 
 
 class Pareto(Result, planning.ParetoFigures, Deployed):
@@ -40,45 +40,32 @@ class Pareto(Result, planning.ParetoFigures, Deployed):
         return [flat(row) for row in pareto_rows(self)]
 
 
-class ParetoStudy:
-    """Checked axes; `run` prices them."""
-
-    def __init__(self, options: ParetoOptions) -> None:
-        if options.model is None:
-            raise UsageError("a MODEL is needed; `specsim models` lists them")
-        self.options = options
-        self.speeds = [] if options.at is None else parse_speeds(options.at)
-        check_price(options.price_per_gpu_hour)
-        if options.price_per_gpu_hour is not None and not self.speeds:
-            raise UsageError("--price-per-gpu-hour prices the tokens at a speed; give --at, too")
-        floor = options.stream_floor or 0.0
-        if self.speeds and self.speeds[0] < floor:
-            raise UsageError(
-                f"--at has {self.speeds[0]:g} tok/s, but --stream-floor leaves out what is slower "
-                f"than {floor:g}; ask for {floor:g} or more, or leave one out"
-            )
-        self.base, self.axes = axes_of(options)
-
-    def run(self, report: Report | None = None) -> Pareto:
-        """report: told (done, all) while it goes on."""
-        options = one_deployment(self.options)
-        if self.base.system.speculative and not options.draft:
-            # The method that is best for the smallest replica is compared at every width.
-            options = options.but(method=self.base.system.setup.method)
-        found = planning.pareto(
-            self.base.system, self.base.workload, self.axes, builder(options),
-            max_ttft_s=self.options.max_ttft, stream_floor_tok_s=self.options.stream_floor,
-            warnings=self.base.warnings, report=report,
-        )
-        found = with_speeds(
-            found, self.speeds, self.options.price_per_gpu_hour, self.options.max_ttft
-        )
-        return Pareto.of(found, repeat(self.options))
-
-
-def run(options: ParetoOptions) -> Pareto:
+def run(options: ParetoOptions, bar: bool = False) -> Pareto:
     """Every combination of draft length, GPUs, formats and limits for `model`."""
-    return ParetoStudy(options).run()
+    if options.model is None:
+        raise UsageError("a MODEL is needed; `specsim models` lists them")
+    speeds = [] if options.at is None else parse_speeds(options.at)
+    check_price(options.price_per_gpu_hour)
+    if options.price_per_gpu_hour is not None and not speeds:
+        raise UsageError("--price-per-gpu-hour prices the tokens at a speed; give --at, too")
+    floor = options.stream_floor or 0.0
+    if speeds and speeds[0] < floor:
+        raise UsageError(
+            f"--at has {speeds[0]:g} tok/s, but --stream-floor leaves out what is slower than "
+            f"{floor:g}; ask for {floor:g} or more, or leave one out"
+        )
+    base, axes = axes_of(options)
+    one = one_deployment(options)
+    if base.system.speculative and not one.draft:
+        # The method that is best for the smallest replica is compared at every width.
+        one = one.but(method=base.system.setup.method)
+    with task_bar(bar and axes.count >= SHOW_BAR_FROM, "combinations") as report:
+        found = planning.pareto(
+            base.system, base.workload, axes, builder(one), max_ttft_s=options.max_ttft,
+            stream_floor_tok_s=options.stream_floor, warnings=base.warnings, report=report,
+        )
+    found = with_speeds(found, speeds, options.price_per_gpu_hour, options.max_ttft)
+    return Pareto.of(found, repeat(options))
 
 
 pareto = python_function(ParetoOptions, run)

@@ -76,7 +76,7 @@ Tell = Callable[[str], None] | None
 
 
 def run(asked: QuickOptions, tell: Tell = None) -> QuickLook:
-    """Look, drive, judge. tell: hears what is being done."""
+    """Look at the server at `url`, drive it, judge it. tell: hears what is being done."""
     seen = look(asked.url, asked.api_key_env)
     options, gpu_from, notes = described(asked, seen)
     how, why, clients = _plan(options, seen)
@@ -106,11 +106,7 @@ def run(asked: QuickOptions, tell: Tell = None) -> QuickLook:
     return QuickLook(document, found.partial, found.stopped)
 
 
-def _asked(options: QuickOptions) -> QuickLook:
-    return run(options)
-
-
-quick = named_function(QuickOptions, _asked)
+quick = named_function(QuickOptions, run)
 
 
 def described(asked: QuickOptions, seen: ServerLook) -> tuple[QuickOptions, str, list[str]]:

@@ -8,7 +8,6 @@ from specsim.api.simulate_run import simulated
 from specsim.jsonable import Key
 from specsim.options.repeat import repeat
 from specsim.options.serving import SimulateOptions
-from specsim.report.blocks import Section
 from specsim.sim import result as sim
 from specsim.sim.figures import Distribution
 
@@ -16,6 +15,7 @@ from specsim.sim.figures import Distribution
 class Simulation(Result, sim.SimulationFigures):
     """A simulated load: the figures with speculation, those without as `baseline`, `gain`, ..."""
 
+    BLOCKS = "simulation.simulation_blocks"
     ttft_s = tpot_s = itl_s = itl_per_token_s = e2el_s = queue_s = Key[Distribution]()
     stream_tok_s = transfer_s = Key[Distribution]()
     pools = cost_surface = trend = stationarity = Key[dict[str, Any]]()
@@ -37,11 +37,6 @@ class Simulation(Result, sim.SimulationFigures):
 
     def to_rows(self) -> list[dict[str, object]]:
         return self.rows()
-
-    def section(self) -> Section:
-        from specsim.report.simulation import simulation_blocks
-
-        return simulation_blocks(self)
 
 
 def run(options: SimulateOptions, bar: bool = False) -> Simulation:

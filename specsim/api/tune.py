@@ -1,6 +1,5 @@
 """`specsim.tune`: the best method and draft length per load, and what to type for it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,9 +19,11 @@ from specsim.planning import tune as planning
 from specsim.planning.tune_choices import OfferedLoad
 from specsim.planning.tune_map import CLIENTS, CONTEXTS, MOST_CELLS
 from specsim.planning.verdict_results import of_tuning
+from specsim.report.progress import task_bar
 from specsim.sim.slo import parse_slo
 
 DEFAULT_CLIENTS = (1, 8, 64)
+SHOW_BAR_FROM = 20  # loads; some seconds
 
 
 class Tuning(Decided, planning.TuningFigures, DeployedAs):
@@ -73,7 +74,7 @@ def _contexts(options: TuneOptions, own: int, loads: int) -> list[int]:
     return found
 
 
-def run(options: TuneOptions, report: Callable[[int, int], None] | None = None) -> Tuning:
+def run(options: TuneOptions, bar: bool = False) -> Tuning:
     """Choose method and draft length of `model` for every load (`concurrency=` or `rate=`)."""
     if options.model is None and options.command is None:
         raise UsageError("tune needs a MODEL or a --command; `specsim models` lists them")
@@ -87,10 +88,12 @@ def run(options: TuneOptions, report: Callable[[int, int], None] | None = None) 
     planned = check_plan(options)
     offer = build_offer(options)
     contexts = _contexts(options, offer.workload.input_len, len(loads))
-    found = planning.tune(
-        offer, loads, objective=options.objective, gates=gates, longest=options.max_k,
-        contexts=contexts, report=report,
-    )
+    many = len(loads) >= SHOW_BAR_FROM or options.by == "batch,context"
+    with task_bar(bar and many, "loads") as report:
+        found = planning.tune(
+            offer, loads, objective=options.objective, gates=gates, longest=options.max_k,
+            contexts=contexts, report=report,
+        )
     if planned:
         found = replace(found, plan=plan_runs(options, offer, found, loads))
     case = None

@@ -4,7 +4,8 @@ import os
 import sys
 import time
 from collections import deque
-from typing import Protocol, Self
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from specsim.api.deployment import build_request
 from specsim.api.served import check_described, predictor_for
@@ -23,67 +24,48 @@ from specsim.report.watch_view import HISTORY, watch_line, watch_screen
 MOST_INTERVAL_S = 3600.0
 
 
-class Show(Protocol):
-    """Where observations go."""
-
-    def __enter__(self) -> object: ...
-    def __exit__(self, *_: object) -> None: ...
-    def __call__(self, seen: Observation) -> None: ...
+Show = Callable[[Observation], None]
 
 
-class LineShow:
+@contextmanager
+def line_show(as_json: bool = False) -> Iterator[Show]:
     """One line each: words for pipes and logs, or a JSON object."""
 
-    def __init__(self, as_json: bool = False) -> None:
-        self._as_json = as_json
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def __call__(self, seen: Observation) -> None:
+    def show(seen: Observation) -> None:
         found = seen.to_dict()
-        line = json_text(found) if self._as_json else printable(
+        line = json_text(found) if as_json else printable(
             watch_line(found, time.strftime("%H:%M:%S")))
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
+    yield show
 
-class ScreenShow:
+
+@contextmanager
+def screen_show(url: str) -> Iterator[Show]:
     """A screen that is drawn over, on a terminal."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
 
-    def __init__(self, url: str) -> None:
-        from rich.console import Console
-        from rich.live import Live
+    shown: deque[dict[str, object]] = deque(maxlen=HISTORY)
+    events: deque[str] = deque(maxlen=5)
 
-        self._url = url
-        self._seen: deque[dict[str, object]] = deque(maxlen=HISTORY)
-        self._events: deque[str] = deque(maxlen=5)
-        self._live = Live(console=Console(), auto_refresh=False, vertical_overflow="visible")
-
-    def __enter__(self) -> "ScreenShow":
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
-
-    def __call__(self, seen: Observation) -> None:
-        from rich.text import Text
-
+    def show(seen: Observation) -> None:
         clock = time.strftime("%H:%M:%S")
-        self._seen.append(seen.to_dict())
+        shown.append(seen.to_dict())
         if seen.event is not None:
-            self._events.append(f"  {clock}  {seen.event.replace('_', ' ')}: {seen.message}")
-        screen = watch_screen(list(self._seen), self._url, clock)
-        events = ["", *self._events] if self._events else []
-        text = printable("\n".join([screen, *events, "", "  Ctrl-C to stop"]))
-        self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+            events.append(f"  {clock}  {seen.event.replace('_', ' ')}: {seen.message}")
+        screen = watch_screen(list(shown), url, clock)
+        said = ["", *events] if events else []
+        text = printable("\n".join([screen, *said, "", "  Ctrl-C to stop"]))
+        live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+    with Live(console=Console(), auto_refresh=False, vertical_overflow="visible") as live:
+        yield show
 
 
-def watch(options: WatchCommand, show: Show) -> None:
+def watch(options: WatchCommand, shown: AbstractContextManager[Show]) -> None:
     """Watch until the time is up or Ctrl-C. SpecSimError for misuse, or when the server cannot be
     read at the start; later failures are shown and the next scrape is tried."""
     model = None if options.model is None else str(options.model)
@@ -111,7 +93,7 @@ def watch(options: WatchCommand, show: Show) -> None:
     start = time.monotonic()
     seen = observer.see(0.0, scrape(url))
     _say(notes)
-    with show:
+    with shown as show:
         try:
             if not options.once:
                 show(seen)

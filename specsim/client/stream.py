@@ -24,14 +24,13 @@ _SAID = ("content", "reasoning_content", "reasoning", "tool_calls")
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """What is asked of every request. temperature None: the server's default. token_counts: ask
-    for the tokens of every chunk. extra: further fields of the body."""
+    for the tokens of every chunk."""
 
     chat: bool = False
     temperature: float | None = 0.0
     ignore_eos: bool = False
     token_counts: bool = True
     seed: int | None = None
-    extra: tuple[tuple[str, object], ...] = ()
 
 
 def body_of(prompt: Prompt, model: str, sampling: Sampling) -> dict[str, object]:
@@ -54,7 +53,6 @@ def body_of(prompt: Prompt, model: str, sampling: Sampling) -> dict[str, object]
         body["ignore_eos"] = True
     if sampling.seed is not None:
         body["seed"] = sampling.seed
-    body.update(dict(sampling.extra))
     return body
 
 

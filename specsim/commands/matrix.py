@@ -4,8 +4,6 @@ from specsim.commands.bind import command
 from specsim.commands.output import end_if_partial, quiet, show
 from specsim.options.analytic import MatrixCommand
 
-SHOW_BAR_FROM = 60  # cells; about two seconds
-
 
 @command(
     MatrixCommand,
@@ -14,12 +12,8 @@ SHOW_BAR_FROM = 60  # cells; about two seconds
 def matrix(options: MatrixCommand) -> None:
     """Compare models x GPUs at one operating point. Sustained tokens/s per GPU and users per GPU,
     with speculation and without."""
-    from specsim.api.matrix import MatrixStudy
-    from specsim.report.progress import task_bar
+    from specsim.api.matrix import run
 
-    study = MatrixStudy(options)
-    many = len(study.models) * len(study.gpus) >= SHOW_BAR_FROM
-    with task_bar(many and not quiet(options), "cells") as report:
-        result = study.run(report)
+    result = run(options, bar=not quiet(options))
     show(result, options, lambda: (cell.row() for cell in result.cells))
     end_if_partial(result.partial)

@@ -4,8 +4,6 @@ from specsim.commands.bind import command
 from specsim.commands.output import check_drawing, end_if_partial, quiet, show_drawn
 from specsim.options.analytic import ParetoCommand
 
-SHOW_BAR_FROM = 3000  # combinations: about two seconds
-
 
 @command(
     ParetoCommand,
@@ -17,15 +15,11 @@ def pareto(options: ParetoCommand) -> None:
     """Find the trade-offs of speed per user and throughput per GPU. Over every combination of
     draft length, GPUs, formats and limits. --k is the draft length that an acceptance length or
     rate was given for; --ks are those tried."""
-    from specsim.api.pareto import ParetoStudy
+    from specsim.api.pareto import run
     from specsim.report.paretos import pareto_picture, pareto_rows, terminal_panel
-    from specsim.report.progress import task_bar
 
     check_drawing(options)
-    study = ParetoStudy(options)
-    many = study.axes.count >= SHOW_BAR_FROM
-    with task_bar(many and not quiet(options), "combinations") as report:
-        result = study.run(report)
+    result = run(options, bar=not quiet(options))
     show_drawn(
         result, options, lambda: pareto_rows(result), lambda: pareto_picture(result),
         lambda: terminal_panel(result),

@@ -4,8 +4,6 @@ from specsim.commands.bind import command
 from specsim.commands.output import check_drawing, quiet, show
 from specsim.options.tuning import TuneCommand
 
-SHOW_BAR_FROM = 20  # loads; some seconds
-
 
 @command(
     TuneCommand,
@@ -20,16 +18,13 @@ def tune(options: TuneCommand) -> None:
     """Choose the method and the draft length. The best per load, a table by batch size, and the
     flags to type. With --by, a map over batch and context; with --plan, the few runs on your own
     server that settle the choice, with --from what they decide."""
-    from specsim.api.tune import loads_of, run
+    from specsim.api.tune import run
     from specsim.report.doc import Doc
     from specsim.report.plots_file import write_picture
-    from specsim.report.progress import task_bar
     from specsim.report.tuning import tuning_picture
 
     check_drawing(options)
-    many = len(loads_of(options)) >= SHOW_BAR_FROM or options.by == "batch,context"
-    with task_bar(many and not quiet(options), "loads") as report:
-        result = run(options, report)
+    result = run(options, bar=not quiet(options))
     if options.plot is not None:
         write_picture(tuning_picture(Doc(result.to_dict())), options.plot)
     show(result, options, result.to_rows if options.by else result.candidate_rows)

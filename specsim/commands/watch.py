@@ -13,8 +13,8 @@ from specsim.options.measured import WatchCommand
 def watch(options: WatchCommand) -> None:
     """Watch a live vLLM, SGLang or TensorRT-LLM server. Batch, acceptance, step time, and, with
     MODEL, whether speculation pays at this load and which k would. Only reads /metrics."""
-    from specsim.api.watch import LineShow, ScreenShow
+    from specsim.api.watch import line_show, screen_show
     from specsim.api.watch import watch as run
 
     drawn = sys.stdout.isatty() and not options.once and not options.json_out
-    run(options, ScreenShow(options.url) if drawn else LineShow(options.json_out))
+    run(options, screen_show(options.url) if drawn else line_show(options.json_out))
