@@ -46,7 +46,7 @@ EDGES = {
     "diagnose": {*GROUND, "hardware", "model", "methods", "ops", "roofline", "latency",
                  "speculation", "analytic", "formats", "client", "calibrate"},
     "decoder": {*GROUND, "model.spec", "formats.hf_config", "formats.gguf_header"},
-    "measure": {"units", "errors", "version", "jsonable", "decoder", "calibrate.records",
+    "measure": {"units", "errors", "data", "version", "jsonable", "decoder", "calibrate.records",
                 "calibrate.summary"},
     "serve": {*GROUND, "decoder", "formats"},
     "explore": {*GROUND, "api", "report", "options", "model", "hardware", "methods", "latency",

@@ -82,9 +82,6 @@ class Session:
         self._probed = -_PROBE_AGE_S
         self._probe: Callable[[], object] | None = None
 
-    def config(self, name: str) -> MeasuredModel:
-        return self._known[name]
-
     def generator(self, stream: int = 0) -> torch.Generator:
         return torch.Generator(self.device).manual_seed(self.seed * 1009 + stream)
 

@@ -94,10 +94,7 @@ class CpuTimer:
 
 
 class CudaTimer:
-    """graphs: capture the calls (what cannot be captured is timed eagerly either way)."""
-
-    def __init__(self, graphs: bool = True) -> None:
-        self._graphs = graphs
+    """Captures the calls; what cannot be captured is timed eagerly."""
 
     def sweep(self, calls: Sequence[tuple[str, Call]], limits: RepeatLimits) -> dict[str, Timed]:
         grouped: dict[str, list[Call]] = {}
@@ -130,8 +127,6 @@ class CudaTimer:
             for call in calls[:2]:
                 call()
         torch.cuda.current_stream().wait_stream(side)
-        if not self._graphs:
-            return eager
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):
