@@ -1,6 +1,7 @@
 """The connection to a server: where it is, and what may come from it. aiohttp underneath.
 
-Only http and https, no redirects, no proxies from the environment; answers are cut at fixed sizes.
+Only http and https; no redirects and no proxies from the environment, but for a /metrics that is
+only read (`fetched`); answers are cut at fixed sizes.
 A key is taken from an environment variable that the caller names and never leaves this module's
 headers.
 """
@@ -8,11 +9,13 @@ headers.
 import asyncio
 import json
 import os
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from specsim.errors import ServerError, UsageError, require
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 MAX_JSON_BYTES = 4_000_000
 MAX_METRICS_BYTES = 32_000_000
 MAX_ERROR_BYTES = 4096
+MAX_REDIRECTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +91,9 @@ class Connection:
         self.session = session
 
     async def text(self, path: str, limit: int, timeout_s: float = 10.0) -> tuple[int, str]:
-        """(status, body) of a GET; the body is cut off with a ServerError beyond `limit`."""
-        import aiohttp
-
-        timeout = aiohttp.ClientTimeout(total=timeout_s)
-        address = self.target.base + path
-        try:
-            async with self.session.get(address, timeout=timeout, allow_redirects=False) as reply:
-                try:
-                    await reply.content.readexactly(limit + 1)
-                except asyncio.IncompleteReadError as end:
-                    return reply.status, end.partial.decode("utf-8", "replace")
-                raise ServerError(f"{address} answered more than {limit} bytes")
-        except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: no name
-            raise ServerError(unreachable(address, error)) from None
+        """(status, body) of a GET; ServerError where nothing comes, or more than `limit` bytes."""
+        async with _got(self.session, self.target.base + path, timeout_s) as reply:
+            return reply.status, (await _body(reply, limit)).decode("utf-8", "replace")
 
     async def models(self) -> list[str]:
         """Names the server serves. ServerError if it is not there or speaks another language."""
@@ -161,14 +154,83 @@ async def connect(target: Target) -> AsyncIterator[Connection]:
         yield Connection(target, session)
 
 
+async def fetched(url: str, limit: int, timeout_s: float) -> tuple[bytes, float]:
+    """What a GET answers, and the moment in the middle of it (monotonic seconds); by the proxies of
+    the environment, with redirects within the host (from / to /metrics/, say) followed. timeout_s:
+    of an answer, also of one that trickles in. ServerError."""
+    import aiohttp
+
+    headers = {
+        "Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity", "User-Agent": "specsim"
+    }
+    parts = urlsplit(url)
+    proxy = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+    address, left, start = url, MAX_REDIRECTS, time.monotonic()
+    async with aiohttp.ClientSession(headers=headers) as session:
+        while True:
+            async with _got(session, address, timeout_s, proxy) as reply:
+                address = urljoin(url, reply.headers.get("Location", ""))
+                there = urlsplit(address)
+                moved = 300 <= reply.status < 400 and there.scheme in ("http", "https")
+                if moved and there.netloc != parts.netloc:
+                    raise ServerError(
+                        f"{url} redirects to another host; give its address instead"
+                    )
+                if moved and left:
+                    left -= 1
+                    continue
+                if reply.status >= 300:
+                    hint = _METRICS_HINTS.get(
+                        reply.status, "give the address of a server's /metrics")
+                    raise ServerError(f"{url} answered {reply.status}; {hint}")
+                return await _body(reply, limit), (start + time.monotonic()) / 2
+
+
+@asynccontextmanager
+async def _got(
+    session: "aiohttp.ClientSession", address: str, timeout_s: float, proxy: str | None = None
+) -> "AsyncIterator[aiohttp.ClientResponse]":
+    """The answer to a GET, no redirect followed. ServerError where nothing comes, not in time, or
+    not all of it."""
+    import aiohttp
+
+    timeout = aiohttp.ClientTimeout(total=timeout_s)
+    try:
+        async with session.get(
+            address, timeout=timeout, allow_redirects=False, proxy=proxy
+        ) as reply:
+            yield reply
+    except TimeoutError:
+        raise ServerError(
+            f"{address} did not answer within {timeout_s:g} s; is the server up and not overloaded?"
+        ) from None
+    except aiohttp.ClientPayloadError:
+        raise ServerError(f"{address} broke off its answer") from None
+    except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: no name
+        raise ServerError(unreachable(address, error)) from None
+
+
+async def _body(reply: "aiohttp.ClientResponse", limit: int) -> bytes:
+    try:
+        await reply.content.readexactly(limit + 1)
+    except asyncio.IncompleteReadError as end:
+        return end.partial
+    raise ServerError(f"{reply.url} answered more than {limit} bytes")
+
+
 def unreachable(address: str, error: BaseException) -> str:
     """A failed connection in words."""
     if isinstance(error, TimeoutError):
         return f"{address} did not answer in time; is the server up and not overloaded?"
-    reason = " ".join(str(error).split())[:160] or type(error).__name__
+    number = getattr(getattr(error, "os_error", None), "errno", None) or 0
+    words = os.strerror(number) if number > 0 else str(error)  # below 0: no such name
+    reason = " ".join(words.split())[:160] or type(error).__name__
     return f"cannot reach {address}: {reason}; start the server or correct --url"
 
 
+_METRICS_HINTS = {
+    404: "SGLang needs --enable-metrics", 401: "it asks for credentials", 403: "it refuses"
+}
 _HINTS = {401: "; name its key with --api-key-env", 403: "; name its key with --api-key-env"}
 
 

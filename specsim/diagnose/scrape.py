@@ -1,28 +1,17 @@
 """One scrape of a server's /metrics over HTTP: GET only, bounded in size and time.
 
-http and https only, no credentials in the URL, no redirect to another host; the standard
-library's proxy settings hold. A path of / stands for /metrics. What comes back is text for
+http and https only, no credentials in the URL, no redirect to another host; the environment's
+proxies hold. A path of / stands for /metrics. What comes back is text for
 `specsim.formats.metrics_text`.
 """
 
-import contextlib
-import socket
-import threading
-import time
-import urllib.error
+import asyncio
 import urllib.parse
-import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from http.client import (
-    HTTPConnection,
-    HTTPException,
-    HTTPMessage,
-    HTTPResponse,
-    HTTPSConnection,
-)
-from typing import IO
 
-from specsim.errors import FormatError, UsageError
+from specsim.client.http import fetched
+from specsim.errors import FormatError, ServerError, UsageError
 
 MAX_BYTES = 20_000_000
 TIMEOUT_S = 5.0
@@ -38,7 +27,6 @@ class Scrape:
 
     text: str
     at_s: float
-    took_s: float
 
 
 def metrics_url(text: str) -> str:
@@ -74,117 +62,17 @@ def metrics_url(text: str) -> str:
     return urllib.parse.urlunsplit((parts.scheme, host, quoted, parts.query, ""))
 
 
-class _SameHost(urllib.request.HTTPRedirectHandler):
-    """Follows redirects within the host only (from / to /metrics/, say)."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str,
-        headers: HTTPMessage, newurl: str,
-    ) -> urllib.request.Request | None:
-        there = urllib.parse.urlsplit(newurl)
-        if there.scheme in ("http", "https") and there.netloc == req.host:
-            return super().redirect_request(req, fp, code, msg, headers, newurl)
-        fp.close()
-        raise ScrapeError(f"{req.full_url} redirects to another host; give its address instead")
-
-
-class _Deadline:
-    """A limit on a whole exchange: http.client's own is on each wait, and a server that sends a
-    byte now and then, or one "100 Continue" after the other, never meets it."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._sockets: list[socket.socket] = []
-        self._timer = threading.Timer(timeout_s, self._end)
-        self._timer.daemon = True
-        self.passed = False
-
-    def __enter__(self) -> "_Deadline":
-        self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-
-    def _end(self) -> None:
-        self.passed = True
-        for sock in self._sockets:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-
-    def handlers(self) -> list[urllib.request.BaseHandler]:
-        """Openers of connections that end with the deadline."""
-        sockets = self._sockets
-
-        class Plain(HTTPConnection):
-            def connect(self) -> None:
-                super().connect()
-                sockets.append(self.sock)
-
-        class Secure(HTTPSConnection):
-            def connect(self) -> None:
-                super().connect()
-                sockets.append(self.sock)
-
-        class ForHttp(urllib.request.HTTPHandler):
-            def http_open(self, req: urllib.request.Request) -> HTTPResponse:
-                return self.do_open(Plain, req)
-
-        class ForHttps(urllib.request.HTTPSHandler):
-            def https_open(self, req: urllib.request.Request) -> HTTPResponse:
-                return self.do_open(Secure, req)
-
-        return [ForHttp(), ForHttps(), _SameHost()]
-
-
 def scrape(url: str, timeout_s: float = TIMEOUT_S) -> Scrape:
-    """GET url (as `metrics_url` returns it). ScrapeError, on one line, for whatever fails.
-
-    The time limit covers the whole answer, also one that trickles in.
-    """
-    request = urllib.request.Request(
-        url, headers={"Accept": "text/plain;version=0.0.4", "User-Agent": "specsim"}, method="GET"
-    )
-    start = time.monotonic()
-    deadline = _Deadline(timeout_s)
-    opener = urllib.request.build_opener(*deadline.handlers())
-    late = ScrapeError(f"{url} did not finish its answer within {timeout_s:g} s")
+    """GET url (as `metrics_url` returns it). ScrapeError, on one line, for whatever fails, also an
+    answer that is not whole after timeout_s."""
+    with ThreadPoolExecutor(1) as other:  # a notebook's own thread has a loop already
+        try:
+            raw, at_s = other.submit(asyncio.run, fetched(url, MAX_BYTES, timeout_s)).result()
+        except ServerError as error:
+            raise ScrapeError(str(error)) from None
     try:
-        with deadline, opener.open(request, timeout=timeout_s) as answer:
-            raw = bytearray()
-            while chunk := answer.read1(65536):
-                raw += chunk
-                if len(raw) > MAX_BYTES:
-                    raise ScrapeError(f"{url} answered more than {MAX_BYTES // 10**6} MB; "
-                                      "that is no /metrics")
-            if deadline.passed:
-                raise late
-            if answer.length:  # bytes that were announced and never came
-                raise ScrapeError(f"{url} broke off its answer")
-    except ScrapeError:
-        raise
-    except urllib.error.HTTPError as error:
-        hint = {404: "; SGLang needs --enable-metrics", 401: "; it asks for credentials",
-                403: "; it refuses"}.get(error.code, "; give the address of a server's /metrics")
-        with error:
-            raise ScrapeError(f"{url} answered {error.code}{hint}") from None
-    except TimeoutError:
-        raise ScrapeError(f"{url} did not answer within {timeout_s:g} s; is it up?") from None
-    except (urllib.error.URLError, OSError, HTTPException, ValueError) as error:
-        if deadline.passed:
-            raise late from None
-        reason = getattr(error, "reason", None) or error
-        if isinstance(reason, TimeoutError):
-            raise ScrapeError(f"{url} did not answer within {timeout_s:g} s; is it up?") from None
-        words = getattr(reason, "strerror", None) or str(reason) or type(error).__name__
-        raise ScrapeError(
-            f"{url} cannot be reached: {' '.join(str(words).split())[:200]}; start the server or "
-            "correct --url"
-        ) from None
-    end = time.monotonic()
-    try:
-        text = raw.decode("utf-8")
+        return Scrape(raw.decode("utf-8"), at_s)
     except UnicodeDecodeError:
         raise ScrapeError(
             f"{url} answered something that is not UTF-8 text, so no /metrics; correct --url"
         ) from None
-    return Scrape(text, (start + end) / 2, end - start)

@@ -254,7 +254,7 @@ def test_durations(text, seconds):
 
 
 def test_a_server_that_is_not_there_or_no_engine_is_an_error_at_once():
-    with pytest.raises(ScrapeError, match="cannot be reached"):
+    with pytest.raises(ScrapeError, match="cannot reach"):
         call("watch", "--url", "http://127.0.0.1:9")
     with (
         serving(lambda: "up 1\n") as (url, _),

@@ -68,7 +68,7 @@ def test_endless_and_slow_answers_end(monkeypatch):
         return "up 1\n"
 
     with serving(slow) as (url, _):
-        with pytest.raises(ScrapeError, match=r"did not (finish its )?answer within 0\.3 s"):
+        with pytest.raises(ScrapeError, match=r"did not answer within 0\.3 s"):
             scrape(metrics_url(url), 0.3)
         given_up.set()
 
@@ -76,5 +76,5 @@ def test_endless_and_slow_answers_end(monkeypatch):
 def test_nobody_there():
     with serving(lambda: "") as (url, _):
         pass
-    with pytest.raises(ScrapeError, match="cannot be reached: Connection refused"):
+    with pytest.raises(ScrapeError, match=r"cannot reach .*: Connection refused"):
         scrape(metrics_url(url), 60.0)

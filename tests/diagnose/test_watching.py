@@ -14,7 +14,7 @@ POOR = (0.2, 0.04, 0.01)
 
 
 def scrape(server, at_s):
-    return Scrape(server.text(), at_s, 0.01)
+    return Scrape(server.text(), at_s)
 
 
 def observer(predict=None, window_s=30.0):
@@ -89,7 +89,7 @@ def test_an_idle_server_and_text_that_is_none():
     watcher.take(scrape(server, 0.0))
     assert watcher.take(scrape(server, 5.0)).state == "idle"
     with pytest.raises(FormatError, match="none of vLLM"):
-        watcher.take(Scrape("up 1\n", 6.0, 0.0))
+        watcher.take(Scrape("up 1\n", 6.0))
     server.work(100)
     assert watcher.take(scrape(server, 10.0)).state == "ok"
 
@@ -165,8 +165,8 @@ def test_sglang_between_few_ends_uses_its_gauges():
     watcher = Watcher("test")
     first = SGLANG.format(running=4, tokens=1000, gap_s=6.0, tpot_s=0.06, done=10)
     second = SGLANG.format(running=6, tokens=3000, gap_s=18.0, tpot_s=0.072, done=12)
-    watcher.take(Scrape(first, 0.0, 0.0))
-    here = watcher.take(Scrape(second, 5.0, 0.0)).evidence
+    watcher.take(Scrape(first, 0.0))
+    here = watcher.take(Scrape(second, 5.0)).evidence
     assert here.acceptance_length == here.tokens_per_step == 2.5
     assert here.running == pytest.approx(5.0)  # mean of both scrapes
     assert here.step_s == pytest.approx(0.006 * 2.5)
@@ -182,8 +182,8 @@ def test_data_parallel_engines_share_the_streams():
     watcher = Watcher("test")
     first = twice(SGLANG.format(running=4, tokens=1000, gap_s=6.0, tpot_s=0.06, done=10))
     second = twice(SGLANG.format(running=6, tokens=3000, gap_s=18.0, tpot_s=0.072, done=12))
-    watcher.take(Scrape(first, 0.0, 0.0))
-    here = watcher.take(Scrape(second, 5.0, 0.0)).evidence
+    watcher.take(Scrape(first, 0.0))
+    here = watcher.take(Scrape(second, 5.0)).evidence
     assert here.running == pytest.approx(5.0)  # of each engine
     assert here.output_tokens == 4000  # of both
 
@@ -209,8 +209,8 @@ def test_tensorrt_llm_gauges_and_counters():
     watcher = Watcher("test")
     first = TRTLLM.format(running=4, drafted=3000, accepted=1400, tpot_s=0.1, done=10)
     second = TRTLLM.format(running=6, drafted=6000, accepted=2900, tpot_s=0.16, done=20)
-    watcher.take(Scrape(first, 0.0, 0.0))
-    window = watcher.take(Scrape(second, 5.0, 0.0))
+    watcher.take(Scrape(first, 0.0))
+    window = watcher.take(Scrape(second, 5.0))
     here = window.evidence
     assert window.state == "ok" and here.engine == "trtllm"
     assert here.acceptance_rate == pytest.approx(0.5) and here.tokens_per_step == 2.4
@@ -218,5 +218,5 @@ def test_tensorrt_llm_gauges_and_counters():
     assert here.step_s == pytest.approx(0.006 * 2.4)
     still = TRTLLM.format(running=0, drafted=6000, accepted=2900, tpot_s=0.16, done=20)
     idle = Watcher("test")
-    idle.take(Scrape(still, 0.0, 0.0))
-    assert idle.take(Scrape(still, 5.0, 0.0)).state == "idle"
+    idle.take(Scrape(still, 0.0))
+    assert idle.take(Scrape(still, 5.0)).state == "idle"
