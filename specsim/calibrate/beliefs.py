@@ -19,7 +19,9 @@ its speed, and the acceptance that it counted, as z (`flat_logit`) at its own an
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from specsim.analytic.system import System
 from specsim.calibrate.fewshot import FewShotPoint, engine_at, on_engine, parameters, predict_point
@@ -33,12 +35,7 @@ from specsim.speculation.acceptance_posterior import (
 )
 from specsim.speculation.trees import TREE_ERROR_90
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-
+Floats = NDArray[np.float64]
 FREEDOM = 4.0  # as in validation/scripts/fewshot_priors.py
 STEP = 0.1  # standard deviations (of z: logits) over which slopes are taken
 CURVED = 0.3  # move of a cause from which on slopes are taken anew
@@ -128,17 +125,15 @@ class Joint:
     places by name. freedom: degrees of it; few leave room for servers that are unlike all others.
     """
 
-    mean: "Floats"
-    covariance: "Floats"
-    noise: "Floats"
+    mean: Floats
+    covariance: Floats
+    noise: Floats
     readings: tuple[tuple[int, ...], ...]
     causes: Mapping[str, int]
     freedom: float = FREEDOM
 
-    def gain(self, places: Sequence[int]) -> "Floats":
+    def gain(self, places: Sequence[int]) -> Floats:
         """How far each quantity follows a surprise in those read, [all, read]."""
-        import numpy as np
-
         at = list(places)
         own = self.covariance[np.ix_(at, at)] + np.diag(self.noise[at])
         return np.asarray(np.linalg.solve(own, self.covariance[at]).T)
@@ -156,8 +151,6 @@ class Joint:
     def told(self, places: Sequence[int], values: Sequence[float]) -> "Joint":
         """After these were read. Where they lie further from what was expected than they should,
         all else is less certain too; nearer, more."""
-        import numpy as np
-
         if not places:
             return self
         at, count, known = list(places), len(places), self.after(places)
@@ -175,8 +168,6 @@ class Beliefs:
     """Of `settings`, which share one engine profile."""
 
     def __init__(self, settings: Sequence[Setting], priors: Priors = PRIORS) -> None:
-        import numpy as np
-
         self.settings, self.priors = tuple(settings), priors
         self.engine = settings[0].point.system.engine
         asked = [replace(s.point, measured={s.metric: 1.0}) for s in settings]
@@ -198,10 +189,8 @@ class Beliefs:
                 noise.append(fitted_acceptance().noise(flat_logit(setting.expected(k), k), k))
         self._rows, self._noise = np.array(rows).reshape(-1, self.width), np.array(noise)
 
-    def _z_weights(self, place: int, k: int) -> "Floats":
+    def _z_weights(self, place: int, k: int) -> Floats:
         """Change of z at k of the drafter of a setting with every cause."""
-        import numpy as np
-
         setting, row = self.settings[place], np.zeros(self.width)
         if setting.spread is not None:
             at = self._columns[setting.drafter]
@@ -216,20 +205,16 @@ class Beliefs:
         found = predict_point(point, on_engine(system, engine))
         return setting.sign * math.log(found[setting.metric])
 
-    def _values(self, x: "Floats", places: Sequence[int]) -> "Floats":
+    def _values(self, x: Floats, places: Sequence[int]) -> Floats:
         """Of some settings at the causes x."""
-        import numpy as np
-
         own = x[: len(self.names)].tolist()
         return np.array([
             self._value(s, s.accepting(float(self._z_weights(place, s.k) @ x)), own)
             for place in places for s in [self.settings[place]]
         ])
 
-    def _slopes(self, x: "Floats", places: Sequence[int], values: "Floats") -> "Floats":
+    def _slopes(self, x: Floats, places: Sequence[int], values: Floats) -> Floats:
         """How the values change over every cause, [places, causes]."""
-        import numpy as np
-
         count = len(self.names)
         own, slopes = x[:count].tolist(), np.zeros((len(places), self.width))
         for row, place in enumerate(places):
@@ -246,10 +231,8 @@ class Beliefs:
                 slopes[row] += (more - values[row]) / STEP * weights
         return slopes
 
-    def scatter(self) -> "Floats":
+    def scatter(self) -> Floats:
         """Covariance of what the prediction misses of each setting besides its causes."""
-        import numpy as np
-
         return np.array([[self._both_miss(one, other) for other in self.settings]
                          for one in self.settings])
 
@@ -271,10 +254,8 @@ class Beliefs:
         """What is believed after these runs."""
         return self.prior_at(self.most_likely(seen)).told(*self.reads(seen))
 
-    def prior_at(self, x: "Floats") -> Joint:
+    def prior_at(self, x: Floats) -> Joint:
         """What is believed before any run, with predictions taken as linear around causes x."""
-        import numpy as np
-
         count, common = len(self.settings), len(self.causes)
         values = self._values(x, range(count))
         slopes = self._slopes(x, range(count), values)
@@ -302,10 +283,8 @@ class Beliefs:
                     values.append(flat_logit(length, k) - flat_logit(setting.expected(k), k))
         return places, values
 
-    def most_likely(self, seen: Sequence[SeenRun]) -> "Floats":
+    def most_likely(self, seen: Sequence[SeenRun]) -> Floats:
         """The causes that explain the runs best."""
-        import numpy as np
-
         x, count = np.zeros(self.width), len(self.settings)
         places, told = self.reads(seen)
         if not places:

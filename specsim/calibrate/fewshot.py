@@ -14,7 +14,9 @@ an expected value; it is not part of the engine. Times are seconds, rates tokens
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from specsim.analytic.closed import SteadyState, closed_loop
 from specsim.analytic.system import System
@@ -24,18 +26,9 @@ from specsim.errors import CalibrationError
 from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.speculation.acceptance import Acceptance
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-
+Floats = NDArray[np.float64]
 METRICS = ("tpot_s", "output_tok_s", "ttft_s", "speedup")
 SCALES = ("kernel_scale", "drafter_scale", "expert_scale")
-# Overheads that only steps under speculation, only draft passes, only mixed steps show.
-SPECULATIVE = ("spec_step_s", "spec_seq_s")
-DRAFTING = ("drafter_scale", "draft_pass_s")
-MIXED = ("mixed_step_s",)
 MAX_SIGMAS = 5.0  # a parameter is looked for within so many widths of its prior
 MOVED = 0.9  # posterior / prior width above which the points said nothing about a parameter
 
@@ -106,7 +99,7 @@ class Solution:
 
     names: tuple[str, ...]
     x: tuple[float, ...]
-    covariance: "Floats"
+    covariance: Floats
     priors: Priors
     start: EngineProfile
 
@@ -165,27 +158,19 @@ def parameters(
     """What the points can show at all, of what the engine has (an overhead of 0 stays 0)."""
     spec = [p for p in points if p.speculative]
     drafted = [p for p in spec if not p.system.setup.drafting.lookup]
-    names = []
-    for name in priors.widths:
-        if name == "acceptance":
-            continue
-        if name not in SCALES and not getattr(engine.overheads, name) > 0:
-            continue
-        if (name in SPECULATIVE and not spec) or (name in DRAFTING and not drafted):
-            continue
-        if name == "expert_scale" and not any(_routed(p.system) for p in points):
-            continue
-        if name in MIXED and all(p.concurrency <= 1 for p in points):
-            continue
-        if name == "ngram_seq_s" and len(drafted) == len(spec):
-            continue
-        if name == "tree_pass_s" and not any(p.system.setup.tree_topk > 1 for p in spec):
-            continue
-        if name == "sync_s" and all(p.system.parallel.gpus == 1 for p in points):
-            continue
-        if name == "request_s" and not any("ttft_s" in p.measured for p in points):
-            continue
-        names.append(name)
+    shown = {
+        "acceptance": False,
+        "spec_step_s": bool(spec), "spec_seq_s": bool(spec),
+        "drafter_scale": bool(drafted), "draft_pass_s": bool(drafted),
+        "ngram_seq_s": len(drafted) < len(spec),
+        "tree_pass_s": any(p.system.setup.tree_topk > 1 for p in spec),
+        "expert_scale": any(p.system.spec.has_experts for p in points),
+        "mixed_step_s": any(p.concurrency > 1 for p in points),
+        "sync_s": any(p.system.parallel.gpus > 1 for p in points),
+        "request_s": any("ttft_s" in p.measured for p in points),
+    }
+    names = [name for name in priors.widths if shown.get(name, True)
+             and (name in SCALES or getattr(engine.overheads, name) > 0)]
     groups = dict.fromkeys(p.acceptance_group for p in spec if p.acceptance_group)
     return (*names, *(f"acceptance:{group}" for group in groups))
 
@@ -230,14 +215,13 @@ def fit(
 def _solve(
     points: Sequence[FewShotPoint], engine: EngineProfile, priors: Priors
 ) -> Solution:
-    import numpy as np
     from scipy.optimize import least_squares
 
     names = parameters(points, engine, priors)
     measured = [(metric, math.log(p.concurrency)) for p in points for metric in p.measured]
     whiten = np.linalg.inv(np.linalg.cholesky(np.array(priors.scatter(measured))))
 
-    def cost(x: "Floats") -> "Floats":
+    def cost(x: Floats) -> Floats:
         values = x.tolist()
         out = [term for p in points for term in _misses(p, _at(p, engine, names, values, priors))]
         return np.concatenate([whiten @ np.array(out), x])
@@ -312,10 +296,6 @@ def on_engine(system: System, engine: EngineProfile) -> System:
     )
 
 
-def _routed(system: System) -> bool:
-    return system.spec.has_experts
-
-
 def moved_rate(rate: float, shift: float) -> float:
     """A rate moved by `shift` on the logit scale."""
     rate = min(1 - 1e-6, max(1e-6, rate))
@@ -367,8 +347,6 @@ def _values(
 
 
 def _errors(solution: Solution, points: Sequence[FewShotPoint]) -> tuple[PointError, ...]:
-    import numpy as np
-
     x, step = solution.x, 1e-3
     out = []
     for point in points:

@@ -47,12 +47,8 @@ class FitPoint:
     tables: tuple[str, ...] = ()
 
 
-class PointPredictor:
-    """Predicted seconds of observations at parameter values. Subclassed by what prices them."""
-
-    def predict(self, values: Mapping[Parameter, float], which: Sequence[int]) -> list[float]:
-        """Seconds of the observations with these indices."""
-        raise NotImplementedError
+# Predicted seconds, at parameter values, of the observations with these indices.
+Predictor = Callable[[Mapping[Parameter, float], Sequence[int]], list[float]]
 
 
 @dataclass(frozen=True)
@@ -75,7 +71,7 @@ class FitProblem:
 
     observations: Sequence[FitPoint]
     parameters: Sequence[Parameter]
-    predictor: PointPredictor
+    predict: Predictor
     _touch: list[list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -94,8 +90,7 @@ class FitProblem:
     # ------------------------------------------------------------------ prediction
 
     def logs(self, values: Mapping[Parameter, float], which: Sequence[int]) -> Floats:
-        found = self.predictor.predict(values, which)
-        return np.log(np.maximum(found, 1e-12))
+        return np.log(np.maximum(self.predict(values, which), 1e-12))
 
     def jacobian(
         self, free: Sequence[Parameter], values: dict[Parameter, float], at: Floats,

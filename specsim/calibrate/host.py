@@ -17,6 +17,8 @@ judge nothing. All times in seconds.
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
+import numpy as np
+
 from specsim.calibrate.ledger import run_id
 from specsim.calibrate.price import RecordPricer
 from specsim.calibrate.records import Measurement
@@ -63,7 +65,6 @@ def fit_host(steps: Sequence[FitSample], pricer: RecordPricer) -> HostFit | None
     anchors = anchors_of(steps)
     if not anchors:
         return None
-    import numpy as np
     from scipy.optimize import nnls
 
     rows, gaps = [], []

@@ -15,16 +15,13 @@ of the same few causes. Draws are common to all comparisons and seeded.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from specsim.calibrate.beliefs import Joint
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-
+Floats = NDArray[np.float64]
 DRAWS = 4000
 SEED = 20261201
 SETTLED = 0.01  # expected regret below which no further run is asked for
@@ -47,8 +44,6 @@ class Outlook:
     a run of a choice reads what each of them reads."""
 
     def __init__(self, joint: Joint, choices: Sequence[Sequence[int]], draws: int = DRAWS) -> None:
-        import numpy as np
-
         self.joint, self.choices = joint, choices
         self.readings = [[at for place in one for at in joint.readings[place]] for one in choices]
         size = len(joint.mean)
@@ -66,10 +61,8 @@ class Outlook:
         return [[c[load] for c in self.choices] for load in range(len(self.choices[0]))]
 
     @cached_property
-    def _losses(self) -> list["Floats"]:
+    def _losses(self) -> list[Floats]:
         """Of every choice in every draw, [draws, choices], by load."""
-        import numpy as np
-
         found = []
         for at in self._loads:
             values = self.true[:, at]
@@ -99,8 +92,6 @@ class Outlook:
 
     def regret_told(self, places: Sequence[int]) -> float:
         """Expected regret of choosing after these quantities were read."""
-        import numpy as np
-
         if not places:
             return self.regret
         surprise = self.read[:, places] - self.joint.mean[places]

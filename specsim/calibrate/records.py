@@ -65,11 +65,6 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 PARTS = "ABCDEFGH"
 
-# What two runs must share for one to continue the other's file: the same machine, software and
-# models. The date and the git sha may differ, and each point's own header says which it had.
-_SAME = ("format", "device_name", "device_kind", "software", "seed", "threads", "grid", "models")
-
-
 @dataclass(frozen=True, slots=True)
 class RunHeader:
     """Where a run's points come from.
@@ -90,14 +85,13 @@ class RunHeader:
     format: int = FORMAT
 
     def identity(self) -> dict[str, object]:
-        """What must agree between runs that share a file."""
-        values = {
+        """What must agree between runs that share a file: the date and the git sha may differ."""
+        return {
             "format": self.format, "device_name": self.device.get("name", ""),
             "device_kind": self.device.get("kind", ""), "software": dict(self.software),
             "seed": self.seed, "threads": self.threads, "grid": self.grid,
             "models": dict(self.models),
         }
-        return {name: values[name] for name in _SAME}
 
     def to_dict(self) -> dict[str, object]:
         return {"record": "header", **picked(

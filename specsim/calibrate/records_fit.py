@@ -9,12 +9,13 @@ judge the fit (part E). Several model sizes are fitted together: one size alone 
 from overhead. Errors are relative: predicted / measured - 1.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from specsim.calibrate.fit import Fit, FitPoint, FitProblem, PointPredictor
+from specsim.calibrate.fit import Fit, FitPoint, FitProblem
 from specsim.calibrate.host import HostFit, fit_host
 from specsim.calibrate.ledger import FIT_PARTS, run_id
 from specsim.calibrate.parameters import Parameter, free_parameters, starting_tables, with_values
@@ -94,20 +95,6 @@ class Outcome:
         return [predicted / sample.seconds - 1 for sample, predicted in self.steps]
 
 
-class _Roofline(PointPredictor):
-    """Prices records with the parameters of a fit."""
-
-    def __init__(
-        self, base: HardwareProfile, engine: EngineProfile, records: Sequence[Measurement]
-    ) -> None:
-        self._base, self._engine, self._records = base, engine, records
-        self._models = Models()
-
-    def predict(self, values: Mapping[Parameter, float], which: Sequence[int]) -> list[float]:
-        pricer = RecordPricer(with_values(self._base, values), self._engine, self._models)
-        return [pricer.seconds(self._records[i]) or 0.0 for i in which]
-
-
 def calibrate(
     data: Data, base: HardwareProfile, engine: EngineProfile, name: str, *,
     statistic: str = "median", leave_out: bool = True,
@@ -123,27 +110,29 @@ def calibrate(
     _check_kind(base, run)
     start = starting_tables(own_figures(base, run, data.records, name))
     bare = RecordPricer(start, engine, Models())
-    left_out: dict[str, int] = {}
+    left_out: Counter[str] = Counter()
     usable: list[FitSample] = []
     for sample in samples((r for r in data.records if r.part in FIT_PARTS), statistic):
         priced = sample.record.kind in _PRICED and bare.seconds(sample.record) is not None
-        if not priced:
-            left_out[NOT_PRICED] = left_out.get(NOT_PRICED, 0) + 1
-        elif sample.fault:
-            left_out[sample.fault] = left_out.get(sample.fault, 0) + 1
+        if reason := sample.fault if priced else NOT_PRICED:
+            left_out[reason] += 1
         else:
             usable.append(sample)
     if not usable:
+        words = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
         raise CalibrationError(
-            f"no record of a kernel can be used ({_words(left_out) or 'the files hold none'}); run "
+            f"no record of a kernel can be used ({words or 'the files hold none'}); run "
             "`specsim measure` until parts A to D are done, on a quiet machine"
         )
     observations = [_observation(sample) for sample in usable]
     tables = {table for o in observations for table in o.tables}
-    parameters = free_parameters(start, tables)
-    problem = FitProblem(observations, parameters, _Roofline(start, engine, [
-        sample.record for sample in usable
-    ]))
+    parameters, models = free_parameters(start, tables), Models()
+
+    def predict(values: Mapping[Parameter, float], which: Sequence[int]) -> list[float]:
+        pricer = RecordPricer(with_values(start, values), engine, models)
+        return [pricer.seconds(usable[i].record) or 0.0 for i in which]
+
+    problem = FitProblem(observations, parameters, predict)
     if tell is not None:
         tell("fitting", 0, 1)
     fit = problem.fit()
@@ -230,17 +219,9 @@ def _sourced(
         if blind:
             source += f"; not seen by the data and kept from {base.name}: {', '.join(blind)}"
         measured = f"{str(run.device.get('name', ''))[:120]}, {software}, {run.date[:10]}"
-        kernels[name] = KernelTable(name, {k: _rounded(v) for k, v in table.params.items()},
+        kernels[name] = KernelTable(name, {k: float(f"{v:.5g}") for k, v in table.params.items()},
                                     source, measured, assumed=len(blind) == len(own))
     return replace(fitted, kernels=kernels)
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.5g}")
-
-
-def _words(left_out: Mapping[str, int]) -> str:
-    return "; ".join(f"{count} {reason}" for reason, count in left_out.items())
 
 
 def parameter_rows(outcome: Outcome) -> list[dict[str, object]]:

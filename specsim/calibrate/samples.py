@@ -14,7 +14,7 @@ its samples), never less than LEAST. On a GPU only the spread counts.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -111,8 +111,4 @@ def on_cpu(record: Measurement) -> bool:
 
 def faults(found: Sequence[FitSample]) -> dict[str, int]:
     """How many samples are left out, by reason."""
-    out: dict[str, int] = {}
-    for sample in found:
-        if sample.fault:
-            out[sample.fault] = out.get(sample.fault, 0) + 1
-    return out
+    return dict(Counter(sample.fault for sample in found if sample.fault))

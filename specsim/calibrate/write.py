@@ -1,6 +1,6 @@
 """A calibration as files: the profile, the engine, and the report with its ledger."""
 
-from dataclasses import fields
+from dataclasses import asdict
 from pathlib import Path
 
 from specsim.calibrate.ledger import run_id
@@ -68,9 +68,7 @@ def report(outcome: Outcome, points: bool = True) -> dict[str, object]:
         "left_out_shapes": {"all": error_summary(everything), "by_shape": groups},
         "held_out_steps": error_summary(outcome.step_errors),
         "engine": None if engine is None else {
-            "name": engine.name, "overheads": {
-                f.name: getattr(engine.overheads, f.name) for f in fields(type(engine.overheads))
-            },
+            "name": engine.name, "overheads": asdict(engine.overheads),
         },
         "excluded": dict(outcome.left_out),
         "truncated_files": list(outcome.data.truncated),

@@ -14,7 +14,7 @@ from specsim.decoder.native_ops import native_by_default
 from specsim.decoder.transformer import ModelOptions, Transformer
 from specsim.decoder.weights import RandomSource
 from specsim.measure.models import MeasuredModel
-from specsim.measure.timer import Call, RepeatLimits, Timed, Timer, timer_for
+from specsim.measure.timer import Call, RepeatLimits, Timed, timer_for
 
 _PROBE_AGE_S = 20.0  # a memory rate older than this is probed again
 _BLOCK = 1 << 20  # values drawn at random before they repeat
@@ -67,7 +67,7 @@ class Session:
     ) -> None:
         self.device, self.dtype, self.limits, self.seed = device, dtype, limits, seed
         self.torch_dtype = TORCH_DTYPES[dtype]
-        self.timer: Timer = timer_for(device)
+        self.timer = timer_for(device)
         self._known = {model.name: model for model in models}
         self._loaded: dict[str, Transformer] = {}
         cuda = device.type == "cuda"

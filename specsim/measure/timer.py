@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -65,12 +65,6 @@ class Timed:
 
     timing: Timing
     cpu_over_wall: float
-
-
-class Timer(Protocol):
-    def sweep(
-        self, calls: Sequence[tuple[str, Call]], limits: RepeatLimits
-    ) -> dict[str, Timed]: ...
 
 
 class CpuTimer:
@@ -142,5 +136,5 @@ def cpu_ratio(cpu_before: float, wall: float) -> float:
     return (time.process_time() - cpu_before) / wall if wall > 0 else 0.0
 
 
-def timer_for(device: torch.device) -> Timer:
+def timer_for(device: torch.device) -> CpuTimer | CudaTimer:
     return CudaTimer() if device.type == "cuda" else CpuTimer()
