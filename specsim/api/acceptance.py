@@ -38,11 +38,6 @@ def target_names(spec: ModelSpec) -> tuple[str, ...]:
     return (f"another {spec.name}",)
 
 
-def measured_with(spec: ModelSpec, method: str) -> bool:
-    """Whether the catalogue has any acceptance of the target with the method."""
-    return bool(rows_of(spec, method))
-
-
 def rows_of(spec: ModelSpec, method: str) -> list["MeasuredPoint"]:
     """What was measured of the target with the method: chains on real text."""
     return [p for name in target_names(spec) for p in _rows_of(name, method)]

@@ -8,6 +8,7 @@ from typing import Any
 from specsim.api.results import Result, flat
 from specsim.formats.bench import BenchRun, scan
 from specsim.report.blocks import Section
+from specsim.rows import rows_at
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,20 +29,18 @@ class BenchRuns(Result, Sequence[BenchRun]):
 
     def to_dict(self, requests: bool = False) -> dict[str, object]:
         """As `specsim import --json`; requests: with every request."""
-        return {
-            "runs": [run.to_dict(requests=requests) for run in self.runs],
-            "skipped": [{"file": name, "reason": why} for name, why in self.skipped],
-        }
+        skipped = [{"file": name, "reason": why} for name, why in self.skipped]
+        return {"runs": [run.to_dict(requests=requests) for run in self.runs], "skipped": skipped}
 
     def to_rows(self) -> list[dict[str, object]]:
         """One flat row per run."""
-        return [flat(run.to_dict(requests=False)) for run in self.runs]
+        return [flat(run) for run in rows_at(self.to_dict(), "runs")]
 
     def section(self) -> Section:
         from specsim.report.imported import imported_section
 
-        skipped = [{"file": name, "reason": why} for name, why in self.skipped]
-        return imported_section([run.to_dict(requests=False) for run in self.runs], skipped)
+        found = self.to_dict()
+        return imported_section(rows_at(found, "runs"), rows_at(found, "skipped"))
 
     def __repr__(self) -> str:
         return f"<specsim.BenchRuns: {len(self.runs)} runs>"

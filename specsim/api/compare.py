@@ -100,7 +100,8 @@ class ComparisonStudy:
                 try:
                     found.append(self._contender(entry))
                 except SpecSimError as error:
-                    rejected.append(Rejected(entry.name, _kind(error), str(error)))
+                    kind = next((k for known, k in KINDS if isinstance(error, known)), "options")
+                    rejected.append(Rejected(entry.name, kind, str(error)))
                 if report is not None:
                     report(len(found) + len(rejected), total)
         except KeyboardInterrupt:
@@ -233,10 +234,6 @@ def _figure(value: float | None) -> str:
 
 def _gpus(system: System, apart: Apart | None, replicas: int = 1) -> int:
     return apart.gpus(system) if apart is not None else replicas * system.parallel.all_gpus
-
-
-def _kind(error: SpecSimError) -> str:
-    return next((kind for known, kind in KINDS if isinstance(error, known)), "options")
 
 
 def _open(

@@ -18,8 +18,8 @@ from specsim.api.acceptance import (
     fitted_to,
     given_acceptance,
     given_rates,
-    measured_with,
     remarks,
+    rows_of,
     usable,
 )
 from specsim.api.requests import build_workload, check_longest
@@ -40,7 +40,7 @@ from specsim.methods.resolve import default_method, named_drafter, resolve_setup
 from specsim.model.catalogue import variant
 from specsim.model.counts import cache_dtype, kv_dtype_bytes
 from specsim.model.feedforward import MoE
-from specsim.model.spec import Drafter, ModelSpec
+from specsim.model.spec import ModelSpec
 from specsim.ops.work import Parallel, Routing
 from specsim.options.declare import OptionSet
 from specsim.options.groups import DeploymentOptions
@@ -122,7 +122,7 @@ def _chosen(options: DeploymentOptions, load: OptionSet) -> str | None:
     speedups: dict[str, float] = {}
     names = [
         m.name for m in METHODS.values()
-        if m.servable and m.name in engine.methods and measured_with(spec, m.name)
+        if m.servable and m.name in engine.methods and rows_of(spec, m.name)
     ]
     for name in names:
         try:
@@ -260,7 +260,7 @@ def _speculation(
         method, k, draft = config.method, config.k, config.model
         if find_method(method_name(method)).shipped(spec) is not None:
             draft = None  # vLLM takes the head from the target, whatever is named here
-    drafter = _drafter(draft, spec)
+    drafter = None if draft is None else load_drafter(draft, spec) or named_drafter(draft)
     asked = method is not None or drafter is not None
     if method is None:
         method = method_of(drafter).name if drafter is not None else default_method(
@@ -372,10 +372,6 @@ def _own_head(
     if config is None or spec.mtp is None or config.method != DraftModelMethod.name:
         return config
     return replace(config, method=MtpMethod.name, model=None) if config.model == model else config
-
-
-def _drafter(name: str | None, spec: ModelSpec) -> Drafter | None:
-    return None if name is None else load_drafter(name, spec) or named_drafter(name)
 
 
 def _tree(given: Numbers | None) -> tuple[int, int]:

@@ -10,6 +10,7 @@ Each is a result of a lower layer (all of its fields and properties are there) w
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from typing import Any, ClassVar, Self, TypeVar
@@ -159,17 +160,10 @@ def frame(rows: Sequence[dict[str, object]], library: str | None = None) -> Any:
     columns = columns_of(rows)
     data = {name: [row.get(name) for row in rows] for name in columns}
     for name in FRAMES if library is None else (library,):
-        if name == "pandas":
-            try:
-                import pandas
-            except ImportError:
-                continue
-            return pandas.DataFrame(data, columns=columns)
-        try:
-            import polars
-        except ImportError:
-            continue
-        return polars.DataFrame(data, strict=False)
+        with suppress(ImportError):
+            frames = import_module(name)
+            return frames.DataFrame(data, **(
+                {"columns": columns} if name == "pandas" else {"strict": False}))
     words = library or "pandas or polars"
     raise UsageError(
         f"a data frame needs {words}, which is not installed; run `pip install "

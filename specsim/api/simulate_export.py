@@ -6,6 +6,7 @@ from pathlib import Path
 
 from specsim.files import check_writable, write_whole
 from specsim.jsonable import json_text
+from specsim.options.declare import declared
 from specsim.options.serving import ExportOptions, SimulateOptions
 from specsim.sim.export import write_chrome_trace
 from specsim.sim.result import SimulationFigures
@@ -16,22 +17,15 @@ def check_exports(options: SimulateOptions) -> bool:
     if the run must keep its steps."""
     from specsim.report.export_rows import check_export_path
 
-    paths = {
-        "--trace-out": options.trace_out,
-        "--records": options.records,
-        "--export": options.export,
-        "--export-vllm-bench": options.export_vllm_bench,
-        "--export-prometheus": options.export_prometheus,
-    }
     read = [options.trace, options.acceptance_trace, options.scenario, options.gpu, options.model]
-    for flag, path in paths.items():
+    asked = {name: getattr(options, name) for name in declared(ExportOptions)}
+    for name, path in asked.items():
+        flag = declared(ExportOptions)[name].flag
         check_writable(path, flag, read)
         read.append(path)
-    for flag, rows in (("--records", options.records), ("--export", options.export)):
-        if rows is not None:
-            check_export_path(str(rows), flag)
-    steps = (options.trace_out, options.export_vllm_bench, options.export_prometheus)
-    return any(path is not None for path in steps)
+        if path is not None and name in ("records", "export"):
+            check_export_path(str(path), flag)
+    return any(asked[name] for name in ("trace_out", "export_vllm_bench", "export_prometheus"))
 
 
 def write_exports(options: ExportOptions, found: SimulationFigures) -> None:

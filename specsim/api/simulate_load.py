@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from specsim.analytic.workload import Workload
-from specsim.errors import UsageError
+from specsim.errors import UsageError, require
 from specsim.formats.traces import TraceOptions, detect_format, read_trace
 from specsim.options.declare import declared
 from specsim.options.groups import RequestOptions
@@ -49,42 +49,40 @@ def check_together(o: SimulateOptions) -> None:
     if len(named) > 1 and tuple(named) not in fine:
         raise UsageError(f"{' and '.join(named)} are different loads; give one of them")
     people = o.users is not None or o.scenario is not None
-    if o.burstiness is not None and o.rate is None:
-        raise UsageError("--burstiness belongs to --rate; give a rate or leave it out")
     source = "simulated users" if people else "the trace" if o.trace is not None else ""
-    if source and o.model_fields_set & RequestOptions.model_fields.keys():
-        raise UsageError(
-            f"the lengths of the requests come from {source}; leave out --workload, --input-len, "
-            "--output-len and --cached-share"
-        )
-    if source and o.range_ratio is not None:
-        raise UsageError(f"--range-ratio varies fixed lengths, but they come from {source}")
-    for flag, given in (("--sort-trace", o.sort_trace), ("--trace-speed", o.trace_speed)):
-        if given and o.trace is None:
-            raise UsageError(f"{flag} belongs to --trace; name a file or leave it out")
-    if o.trace_speed and len(named) > 1:
-        raise UsageError(f"--trace-speed and {named[0]} both set the pace; give one of them")
-    shared = [item.flag for name, item in declared(SharedPromptsOptions).items()
-              if name in o.model_fields_set]
-    if shared and source:
-        raise UsageError(f"{shared[0]} is about prompts of one kind, but they come from {source}")
-    if shared and o.cached_share:
-        raise UsageError(
-            f"--cached-share says how much is found, {shared[0]} what could be; give one of them"
-        )
-    check_settled(o.settled, people)
-    if people and o.requests is not None:
-        raise UsageError("--requests does not limit simulated users; give --duration")
+    shared = next((item.flag for name, item in declared(SharedPromptsOptions).items()
+                   if name in o.model_fields_set), "")
     endless = o.duration is not None and o.requests is None and o.trace is None
-    if o.rate is not None and math.isinf(o.rate) and endless:
-        raise UsageError("--rate inf sends all requests at once; say how many with --requests")
-    if o.rate is not None and o.duration is not None and endless:
-        sent = o.rate * o.duration
-        if sent > MAX_SENT:
-            raise UsageError(
-                f"--rate {o.rate:g} for --duration {o.duration:.15g} sends {sent:,.0f} requests; "
-                f"at most {MAX_SENT:,} are simulated: shorten it, or say how many with --requests"
-            )
+    sent = o.rate * o.duration if endless and o.rate is not None and o.duration else 0.0
+    require(
+        (o.burstiness is None or o.rate is not None,
+         "--burstiness belongs to --rate; give a rate or leave it out"),
+        (not source or not o.model_fields_set & RequestOptions.model_fields.keys(),
+         f"the lengths of the requests come from {source}; leave out --workload, --input-len, "
+         "--output-len and --cached-share"),
+        (not source or o.range_ratio is None,
+         f"--range-ratio varies fixed lengths, but they come from {source}"),
+        *((not given or o.trace is not None,
+           f"{flag} belongs to --trace; name a file or leave it out")
+          for flag, given in (("--sort-trace", o.sort_trace), ("--trace-speed", o.trace_speed))),
+        (not o.trace_speed or len(named) == 1,
+         f"--trace-speed and {named[0]} both set the pace; give one of them"),
+        (not shared or not source,
+         f"{shared} is about prompts of one kind, but they come from {source}"),
+        (not shared or not o.cached_share,
+         f"--cached-share says how much is found, {shared} what could be; give one of them"),
+    )
+    check_settled(o.settled, people)
+    require(
+        (not people or o.requests is None,
+         "--requests does not limit simulated users; give --duration"),
+        (not math.isinf(sent),
+         "--rate inf sends all requests at once; say how many with --requests"),
+        (sent <= MAX_SENT,
+         f"--rate {o.rate or 0:g} for --duration {o.duration or 0:.15g} sends {sent:,.0f} "
+         f"requests; at most {MAX_SENT:,} are simulated: shorten it, or say how many with "
+         "--requests"),
+    )
 
 
 def check_settled(settled: bool, people: bool) -> None:

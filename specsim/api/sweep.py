@@ -186,7 +186,10 @@ def _check_meaning(sweep: Sweep) -> None:
                 "a model is needed: give it in fixed, in grid or with --set model=... (or a "
                 "command that names one)"
             )
-        _check_loads(sweep)
+        for value in _values(sweep, "concurrency"):
+            parse_concurrency(value)
+        for value in _values(sweep, "rate"):
+            parse_rates(value)
     named = sweep.fixed.get("profiles")
     folder = named if isinstance(named, str) else None
     for value in _values(sweep, "model"):
@@ -195,14 +198,6 @@ def _check_meaning(sweep: Sweep) -> None:
         load_profile(value, folder)
     for value in _values(sweep, "engine"):
         find_engine(value)
-
-
-def _check_loads(sweep: Sweep) -> None:
-    """As `specsim predict` checks them."""
-    for value in _values(sweep, "concurrency"):
-        parse_concurrency(value)
-    for value in _values(sweep, "rate"):
-        parse_rates(value)
 
 
 def _values(sweep: Sweep, name: str) -> list[str]:

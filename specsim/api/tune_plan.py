@@ -85,7 +85,10 @@ def plan_runs(
     asked: TuneOptions, offer: Offer, found: TuningFigures, loads: Sequence[OfferedLoad]
 ) -> RunPlan:
     """The plan, with --script written. UsageError where nothing can be chosen from."""
-    runs, warnings = _read(paths_of(asked.from_))
+    files, warnings = paths_of(asked.from_), list[str]()
+    runs = read_runs(files, warnings, remarks=False)
+    if files and not runs:
+        raise UsageError(f"{files[0]} holds no result of a benchmark; `specsim import` says why")
     planner = _Planner(asked, offer, found, [load.clients or 1 for load in loads])
     plan = planner.plan(*planner.told(runs), warnings)
     if asked.script is not None:
@@ -290,12 +293,4 @@ def _ratio(point: FewShotPoint) -> float:
     (metric, value), *_ = point.measured.items()
     predicted = predict_point(point, point.system)[metric]
     return predicted / value if metric == "tpot_s" else value / predicted
-
-
-def _read(files: Sequence[Path]) -> tuple[list[BenchRun], list[str]]:
-    warnings: list[str] = []
-    runs = read_runs(files, warnings, remarks=False)
-    if files and not runs:
-        raise UsageError(f"{files[0]} holds no result of a benchmark; `specsim import` says why")
-    return runs, warnings
 

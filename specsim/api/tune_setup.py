@@ -64,7 +64,7 @@ def build_offer(asked: TuneOptions) -> Offer:
     warnings = dict.fromkeys(
         [*notes, *base.warnings, *(text for r in requests for text in r.warnings)]
     )
-    if not systems and unknown is None and names is not None and not _only_none(names):
+    if not systems and unknown is None and not all(map(is_plain, names or ())):
         raise UsageError(f"none of --methods can run: {skipped[0][0]}: {skipped[0][1]}")
     scenarios: tuple[TrafficCase, ...] = ()
     spreads: dict[str, tuple[float, float]] = {}
@@ -129,10 +129,6 @@ def _apart(
         return known, None
     others.sort(key=lambda s: (s.setup.drafting.lookup, s.setup.drafting.default_rank or MAX_PARTS))
     return known, others[0] if others else None
-
-
-def _only_none(names: tuple[str, ...]) -> bool:
-    return bool(names) and all(is_plain(name) for name in names)
 
 
 def _methods(asked: Words | None, options: DeploymentOptions) -> tuple[str, ...] | None:

@@ -15,11 +15,11 @@ def diagnose(
     evidence: Evidence,
     predictor: Predictor | None = None,
     plain: Evidence | None = None,
-    warnings: tuple[str, ...] = (),
 ) -> Diagnosis:
     """Judge one run. predictor: the deployment it ran on, where known; plain: the same load
     measured without speculation."""
     expected = would = usual = None
+    warnings: tuple[str, ...] = ()
     if predictor is not None:
         try:
             expected = predictor.expect(evidence)
@@ -71,63 +71,40 @@ def work_done(evidence: Evidence) -> bool:
 
 def what_is_missing(case: Case) -> list[Missing]:
     """What the evidence lacks, most useful first."""
-    here, out = case.evidence, []
+    here = case.evidence
     if not work_done(here):
         return [Missing(
             "any output token", "anything: the server was idle",
             "repeat while requests run; --interval waits longer between the two scrapes of --url",
         )]
-    if case.expected is None and case.plain is None:
-        if here.running is None:
-            out.append(Missing(
-                "the running batch", "what a step should cost",
-                "give the /metrics of before and after, or a benchmark with its load",
-            ))
-        out.append(Missing(
-            "a prediction for this deployment",
-            "whether drafts are worth their cost, the best k, the host gap",
-            "add MODEL and --gpu (and --tp, --weights, --method as served), or --plain FILE: the "
-            "same load without speculation",
-        ))
-    if here.speculates is None:
-        out.append(Missing(
-            "acceptance and tokens per step", "what speculation brings",
-            "take /metrics before and after the run, or benchmark with --save-detailed",
-        ))
-    elif here.speculates and not here.per_position:
-        out.append(Missing(
-            "acceptance by position", "which draft positions are worth their cost",
-            "vLLM's /metrics and log lines hold it; for SGLang, the spec_correct_drafts_histogram "
-            "of single answers",
-        ))
-    if here.step_s is None:
-        out.append(Missing(
-            "the time between outputs", "host gap and prompts' interference",
-            "a streaming benchmark, or /metrics before and after",
-        ))
-    if here.queue_s is None and here.waiting is None:
-        out.append(Missing(
-            "the server's queue", "queueing at admission",
-            "take /metrics before and after the run, or use --url while it runs",
-        ))
-    if here.kv_cache_usage is None:
-        out.append(Missing(
-            "cache use", "memory pressure", "use --url or a /metrics dump taken under load"
-        ))
-    elif here.kv_cache_usage == 0 and not here.live and here.output_tokens:
-        out.append(Missing(
-            "cache use under load", "memory pressure",
-            "this dump was taken when nothing ran; scrape during the run, or use --url",
-        ))
-    if here.counted_since_start:
-        out.append(Missing(
-            "a beginning", "the present load: counters cover everything since the server started",
-            "give an earlier dump with --before",
-        ))
-    if here.num_drafts is not None and here.num_drafts < FEW_DRAFTS:
-        out.append(Missing(
-            "more drafts", f"acceptance: {here.num_drafts} drafts are too few",
-            "measure longer",
-        ))
-    return out
-
+    unpredicted = case.expected is None and case.plain is None
+    looked_for = (
+        (unpredicted and here.running is None, "the running batch", "what a step should cost",
+         "give the /metrics of before and after, or a benchmark with its load"),
+        (unpredicted, "a prediction for this deployment",
+         "whether drafts are worth their cost, the best k, the host gap",
+         "add MODEL and --gpu (and --tp, --weights, --method as served), or --plain FILE: the "
+         "same load without speculation"),
+        (here.speculates is None, "acceptance and tokens per step", "what speculation brings",
+         "take /metrics before and after the run, or benchmark with --save-detailed"),
+        (here.speculates and not here.per_position, "acceptance by position",
+         "which draft positions are worth their cost",
+         "vLLM's /metrics and log lines hold it; for SGLang, the spec_correct_drafts_histogram "
+         "of single answers"),
+        (here.step_s is None, "the time between outputs", "host gap and prompts' interference",
+         "a streaming benchmark, or /metrics before and after"),
+        (here.queue_s is None and here.waiting is None, "the server's queue",
+         "queueing at admission",
+         "take /metrics before and after the run, or use --url while it runs"),
+        (here.kv_cache_usage is None, "cache use", "memory pressure",
+         "use --url or a /metrics dump taken under load"),
+        (here.kv_cache_usage == 0 and not here.live and here.output_tokens,
+         "cache use under load", "memory pressure",
+         "this dump was taken when nothing ran; scrape during the run, or use --url"),
+        (here.counted_since_start, "a beginning",
+         "the present load: counters cover everything since the server started",
+         "give an earlier dump with --before"),
+        (here.num_drafts is not None and here.num_drafts < FEW_DRAFTS, "more drafts",
+         f"acceptance: {here.num_drafts} drafts are too few", "measure longer"),
+    )
+    return [Missing(*words) for lacking, *words in looked_for if lacking]
