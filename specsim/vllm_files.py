@@ -3,27 +3,13 @@ parts of a result of `vllm bench serve --save-result` (0.33)."""
 
 from collections.abc import Sequence
 
+from specsim.data import data_table
+
 PERCENTILES = (50, 90, 95, 99)  # of a benchmark's latencies
 
-_PER_TOKEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,
-                10.0, 20.0, 40.0, 80.0)
-_REQUEST_S = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0,
-              120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0)
-BUCKETS: dict[str, tuple[float, ...]] = {
-    "time_to_first_token_seconds": (
-        0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
-        20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
-    ),
-    "inter_token_latency_seconds": _PER_TOKEN_S,
-    "request_time_per_output_token_seconds": _PER_TOKEN_S,
-    "e2e_request_latency_seconds": _REQUEST_S,
-    "request_queue_time_seconds": _REQUEST_S,
-    "request_inference_time_seconds": _REQUEST_S,
-    "request_prefill_time_seconds": _REQUEST_S,
-    "request_decode_time_seconds": _REQUEST_S,
-    "iteration_tokens_total": (
-        1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0,
-    ),
+BUCKETS = {
+    name: tuple[float, ...](limits)
+    for name, limits in data_table("catalog", "vllm_buckets.toml").items()
 }
 """Upper limits of the histograms by name, without `vllm:`; lengths have `length_buckets`."""
 

@@ -39,8 +39,8 @@ class BenchRuns(Result, Sequence[BenchRun]):
     def section(self) -> Section:
         from specsim.report.imported import imported_section
 
-        found = self.to_dict()
-        return imported_section(rows_at(found, "runs"), rows_at(found, "skipped"))
+        skipped = [{"file": name, "reason": why} for name, why in self.skipped]
+        return imported_section(rows_at(self.to_dict(), "runs"), skipped)
 
     def __repr__(self) -> str:
         return f"<specsim.BenchRuns: {len(self.runs)} runs>"

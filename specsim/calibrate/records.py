@@ -8,26 +8,7 @@ valid file. An `end` line closes a run that was not cut. All times are seconds, 
     {"record": "point", "part": "B", "kind": "gemm", "shape": {...}, "median_s": ..., ...}
     {"record": "end", "elapsed_s": ..., "measured": ..., "skipped": ..., "device": {...}}
 
-Kinds, and the keys their shape must have (others may follow):
-
-stream       bytes, op ('read' | 'copy'): values.bytes_per_s counts what is read plus written
-gemm_peak    m, n, k, dtype: one large square product; values.flop_per_s
-launch       nodes: an empty chain of that many small kernels (a CUDA graph, or eager calls)
-gemm         model, matrix, m, n, k, dtype: [m, k] x [n, k]^T; `matrix` names the layer's product
-attention    model, seqs, q_len, ctx, heads, kv_heads, head_dim, dtype: what one layer does between
-             its qkv and output products (rotary embedding, cache write, attention); each of `seqs`
-             rows has `ctx` tokens in the cache before its q_len new ones
-sample       rows, k, vocab, mode ('greedy' | 'temperature' | 'top_p'), draft_probs (0 | 1):
-             verification of k drafts and the draw, logits in fp32
-step         model, method, k, seqs, ctx, dtype: one whole engine step, host included; phases_s has
-             draft, verify, sample; draft_model names the drafter where there is one
-moe          model, tokens, hidden, inter, experts, top_k, dtype: one layer's routed experts
-prefill      model, new, cached, dtype: the pass over one prompt chunk, `new` tokens after `cached`
-             ones, of a prompt of prompt_len; the last chunk also draws the first token
-serving      model, method, k, max_num_seqs, prompt_len, output_len, load (share of the capacity at
-             which Poisson arrivals came; 0: all at once), acceptance (i.i.d. rate per draft): a
-             run against the clock; median_s etc. are of the requests' end-to-end latency, values
-             has rate_req_s and the results, series one value per request
+catalog/measure.toml says which kinds there are, and which keys their shape must have.
 """
 
 import json
@@ -40,6 +21,7 @@ from pydantic import Field, model_validator
 
 from specsim.calibrate.summary import quantile
 from specsim.checked import LooseShape, Rule, check
+from specsim.data import data_table
 from specsim.errors import FormatError, closest
 from specsim.files import bytes_of
 from specsim.jsonable import json_text, picked
@@ -50,47 +32,35 @@ MAX_LINE = 5_000_000  # characters; a serving record keeps its requests in one l
 
 Value = int | float | str
 
-KINDS: dict[str, tuple[str, ...]] = {
-    "stream": ("bytes", "op"),
-    "gemm_peak": ("m", "n", "k", "dtype"),
-    "launch": ("nodes",),
-    "gemm": ("model", "matrix", "m", "n", "k", "dtype"),
-    "attention": ("model", "seqs", "q_len", "ctx", "heads", "kv_heads", "head_dim", "dtype"),
-    "sample": ("rows", "k", "vocab", "mode", "draft_probs"),
-    "step": ("model", "method", "k", "seqs", "ctx", "dtype"),
-    "moe": ("model", "tokens", "hidden", "inter", "experts", "top_k", "dtype"),
-    "prefill": ("model", "new", "cached", "dtype"),
-    "serving": ("model", "method", "k", "max_num_seqs", "prompt_len", "output_len", "load",
-                "acceptance"),
-}
+# The keys that the shape of a kind must have.
+KINDS: dict[str, list[str]] = data_table("catalog", "measure.toml")["kinds"]
 PARTS = "ABCDEFGH"
 
-@dataclass(frozen=True, slots=True)
-class RunHeader:
-    """Where a run's points come from.
+
+class RunHeader(LooseShape):
+    """Where a run's points come from, as it stands in a file.
 
     device: kind ('cpu' | 'cuda'), name, memory_bytes, and what else is known (cores, driver,
     clocks, temperature). software: package -> version. models: name -> {"config": Hugging Face
     config, "weights": 'real' | 'random'}. git_sha: of the code that measured; '' when unknown.
     """
 
-    device: Mapping[str, object]
-    software: Mapping[str, str]
-    models: Mapping[str, object]
-    git_sha: str
-    date: str  # ISO 8601, UTC
+    device: Annotated[dict[str, object], Rule("an object")]
+    software: Annotated[dict[str, str], Rule("an object of versions")]
+    models: Annotated[dict[str, object], Rule("an object")]
     seed: int
     threads: int
-    grid: str
+    git_sha: str = ""
+    date: str = ""  # ISO 8601, UTC
+    grid: str = ""
     format: int = FORMAT
 
     def identity(self) -> dict[str, object]:
         """What must agree between runs that share a file: the date and the git sha may differ."""
         return {
             "format": self.format, "device_name": self.device.get("name", ""),
-            "device_kind": self.device.get("kind", ""), "software": dict(self.software),
-            "seed": self.seed, "threads": self.threads, "grid": self.grid,
-            "models": dict(self.models),
+            "device_kind": self.device.get("kind", ""),
+            **picked(self, "software seed threads grid models"),
         }
 
     def to_dict(self) -> dict[str, object]:
@@ -236,19 +206,6 @@ Size = Annotated[float, Field(ge=0, lt=1e30), Rule("a number of 0 or more")]
 Numbers = Annotated[dict[str, Number], Field(default_factory=dict), Rule("an object of numbers")]
 
 
-class HeaderLine(LooseShape):
-    """A header as it stands in a file."""
-
-    device: Annotated[dict[str, object], Rule("an object")]
-    software: Annotated[dict[str, str], Rule("an object of versions")]
-    models: Annotated[dict[str, object], Rule("an object")]
-    seed: int
-    threads: int
-    git_sha: str = ""
-    date: str = ""
-    grid: str = ""
-
-
 class PointLine(LooseShape):
     """A point as it stands in a file: the timing's figures beside the rest."""
 
@@ -295,7 +252,7 @@ def _header(where: str, raw: Mapping[str, object]) -> RunHeader:
             f"{where}: format {str(version)[:20]!r} is not the {FORMAT} this version reads; use "
             "the version of specsim that wrote it"
         )
-    return RunHeader(**dict(check(HeaderLine, raw, where)))
+    return check(RunHeader, raw, where)
 
 
 def _point(where: str, raw: Mapping[str, object], run: RunHeader) -> Measurement:

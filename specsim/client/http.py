@@ -222,8 +222,10 @@ def unreachable(address: str, error: BaseException) -> str:
     """A failed connection in words."""
     if isinstance(error, TimeoutError):
         return f"{address} did not answer in time; is the server up and not overloaded?"
-    number = getattr(getattr(error, "os_error", None), "errno", None) or 0
-    words = os.strerror(number) if number > 0 else str(error)  # below 0: no such name
+    cause = getattr(error, "os_error", None)  # not of a name or certificate, which have own numbers
+    plain = isinstance(cause, ConnectionError) or type(cause) is OSError
+    number = getattr(cause, "errno", None) if plain else None
+    words = os.strerror(number) if number else str(error)
     reason = " ".join(words.split())[:160] or type(error).__name__
     return f"cannot reach {address}: {reason}; start the server or correct --url"
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from specsim.data import data_table
 from specsim.measure import attention, ceilings, gemm, moe, sampling, serving, steps
-from specsim.measure.models import MeasuredModel, measured_catalogue
+from specsim.measure.models import MeasuredModel
 from specsim.measure.preload import StepCase
 from specsim.measure.serving import DecoderLoad
 from specsim.measure.session import MeasureJob
@@ -38,7 +39,7 @@ class Grid:
 
 
 def grid_for(device: str, name: str) -> Grid:
-    raw = measured_catalogue()[device][name]
+    raw = data_table("catalog", "measure.toml")[device][name]
     draft = raw["draft_steps"]
     return Grid(
         limits=RepeatLimits(**raw["limits"]),

@@ -8,30 +8,22 @@ Weights are random but for the packaged model, and never zeros: products of zero
 an H200.
 """
 
-import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from specsim.data import data_root
+from specsim.data import data_table
 from specsim.decoder.config import ModelConfig, read_config
 from specsim.decoder.models import DEFAULT_MODEL, find_folder
 from specsim.errors import UsageError
 
 
 @cache
-def measured_catalogue() -> dict[str, Any]:
-    """catalog/measure.toml, which says what its tables mean."""
-    return tomllib.loads((data_root("catalog") / "measure.toml").read_text(encoding="utf-8"))
-
-
-@cache
 def shapes() -> dict[str, ModelConfig]:
     """The known shapes by name."""
-    raw = measured_catalogue()["shapes"]
+    raw = data_table("catalog", "measure.toml")["shapes"]
     like = {name: raw[entry["like"]] if "like" in entry else {} for name, entry in raw.items()}
     return {
         name: ModelConfig(**{**like[name], **{k: v for k, v in entry.items() if k != "like"}})

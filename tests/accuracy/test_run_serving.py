@@ -70,6 +70,7 @@ def test_figures_of_a_measured_run() -> None:
 
 
 def test_a_model_that_a_header_lacks_is_named() -> None:
-    header = RunHeader({"kind": "cpu", "name": "x"}, {}, {}, "", "2026-01-01", 0, 1, "small")
+    header = RunHeader(device={"kind": "cpu", "name": "x"}, software={}, models={}, seed=0,
+                       threads=1, date="2026-01-01", grid="small")
     with pytest.raises(FormatError, match=r"model 'absent'.*header does not describe"):
         Models().spec(header, "absent", "bf16")

@@ -8,7 +8,7 @@ from thinned import slow
 
 import specsim
 from specsim.analytic.system import System
-from specsim.api.acceptance import KNOWN, catalogued, measured_with
+from specsim.api.acceptance import KNOWN, catalogued, rows_of
 from specsim.api.deployment import build_request
 from specsim.api.drafters import drafters_of
 from specsim.api.tune_setup import build_offer
@@ -50,7 +50,7 @@ def test_no_format_of_any_model_loses_a_drafter_or_its_acceptance(engine: str) -
             levels = {level_of(form, engine, method) for form in forms}
             assert len(levels) == 1, (entry.name, method, levels)
             (level,) = levels
-            if level is not None and measured_with(spec, method):
+            if level is not None and rows_of(spec, method):
                 assert level in KNOWN, (entry.name, method, level)
                 checked += 1
     assert checked > 40

@@ -220,7 +220,7 @@ def test_two_machines_are_not_fitted_together(tmp_path: Path) -> None:
 
     paths = []
     for name in ("one", "two"):
-        run = replace(RUN, device={**RUN.device, "name": name})
+        run = RUN.model_copy(update={"device": {**RUN.device, "name": name}})
         path = tmp_path / f"{name}.jsonl"
         path.write_text(json.dumps(run.to_dict()) + "\n")
         paths.append(path)

@@ -77,7 +77,8 @@ def test_memory_is_read_beyond_the_cache() -> None:
 
 
 def test_a_cpu_profile_has_the_figures_of_its_machine() -> None:
-    run = replace(RUN, device={**RUN.device, "caches": {"L1": "48K", "L2": "2048K", "L3": "32M"}})
+    caches = {"L1": "48K", "L2": "2048K", "L3": "32M"}
+    run = RUN.model_copy(update={"device": {**RUN.device, "caches": caches}})
     base = load_profile("cpu-generic")
     fast = gemm(seconds=2 * 8 * 576 * 576 / 500e9, spread=0.0)
     made = own_figures(base, run, [stream(1 << 30, 25e9), fast], "mine")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from measure_helpers import session
+from measure_helpers import TINY, session
 from specsim.measure.session import JobCost, MeasureJob, MeasurePoint
 from specsim.measure.timer import CpuTimer, RepeatLimits
 
@@ -75,7 +75,7 @@ def test_loading_a_model_is_part_of_the_estimate() -> None:
     s = session()
     s.fill_bytes_per_s = 1.0
     job = MeasureJob("B", (MeasurePoint("gemm", {}),), JobCost(calls=0), ("tiny",), lambda _: [])
-    size = 4 * s.config("tiny").config.num_parameters()
+    size = 4 * TINY.num_parameters()
     first = s.estimate_s(job)
     s.model("tiny")
     s.fill_bytes_per_s = 1.0
