@@ -20,8 +20,7 @@ from specsim.options.values import shown
 from specsim.planning.capacity_loads import shared_by
 from specsim.sim.arrivals import bench_serve_times, gamma_times
 from specsim.sim.compare import LoadPlan
-from specsim.sim.loads import ClosedLoop, OpenLoop, bench_random_lengths, varied_lengths
-from specsim.sim.prompts import PromptPool
+from specsim.sim.loads import ClosedLoop, OpenLoop, PromptPool, bench_random_lengths, varied_lengths
 from specsim.sim.request import Request
 from specsim.units import counted
 

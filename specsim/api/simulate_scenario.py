@@ -6,10 +6,9 @@ from specsim.options.declare import OptionSet, declared
 from specsim.options.groups import AcceptanceOptions, DraftingOptions
 from specsim.options.serving import AcceptanceSpreadOptions
 from specsim.options.tables import from_table
-from specsim.sim.behaviour import behaviour_to_dict
+from specsim.sim.behaviour import behaviour_to_dict, chat_contexts
 from specsim.sim.compare import LoadPlan
 from specsim.sim.scenario import Scenario
-from specsim.sim.spread import chat_contexts
 
 DEFAULT_SCENARIO = "mindrouter-chat"  # whose people --users alone means
 _ACCEPTANCE = set(declared(AcceptanceOptions))

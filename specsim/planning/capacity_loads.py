@@ -14,12 +14,10 @@ from functools import cached_property
 from specsim.analytic.workload import Workload
 from specsim.jsonable import picked
 from specsim.sim.arrivals import gamma_times
-from specsim.sim.behaviour import ChatBehaviour, behaviour_to_dict
+from specsim.sim.behaviour import ChatBehaviour, behaviour_to_dict, chat_contexts
 from specsim.sim.humans import Humans
-from specsim.sim.loads import Load, OpenLoop, varied_lengths
-from specsim.sim.prompts import PromptPool
+from specsim.sim.loads import Load, OpenLoop, PromptPool, varied_lengths
 from specsim.sim.request import Request
-from specsim.sim.spread import chat_contexts
 
 MOST_PEOPLE = 100_000
 HIGHEST_RATE = 1e6

@@ -280,6 +280,27 @@ def played_turns(
             now = _after(behaviour, now)
 
 
+def chat_contexts(
+    behaviour: ChatBehaviour, first_s: float, last_s: float, *, thinking: bool = True,
+    settled: bool = False,
+) -> tuple[float, float]:
+    """(mean, coefficient of variation) of the tokens that conversations hold between two times of
+    a run, halfway through the answers and weighted by their length.
+
+    Users are played without an engine, so that a short run sees young conversations.
+    """
+    played = played_turns(behaviour, last_s, thinking=thinking, settled=settled)
+    turns = [turn for turn in played if turn.at_s >= first_s]
+    held = [turn.prompt_tokens + turn.answer_tokens / 2 for turn in turns]
+    weights = [turn.answer_tokens for turn in turns]
+    if not held:
+        first = behaviour.system_tokens + behaviour.opener_tokens.mean
+        return first + behaviour.output_tokens.mean / 2, 0.0
+    mean = float(np.average(held, weights=weights))
+    variance = float(np.average((np.array(held) - mean) ** 2, weights=weights))
+    return mean, variance**0.5 / mean
+
+
 def user_stream(seed: int, number: int) -> np.random.Generator:
     """The random stream of a user, the same whatever the others do."""
     return np.random.default_rng([seed, 4, number])

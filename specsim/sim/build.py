@@ -4,7 +4,7 @@ Scheduling rules are those of the deployment's `EngineProfile`, with its own lim
 seconds.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
 
@@ -13,16 +13,15 @@ from specsim.analytic.closed import request_overhead_s
 from specsim.analytic.system import System
 from specsim.errors import UsageError
 from specsim.latency.launches import Launches, mean_launches
+from specsim.latency.price import keep
 from specsim.latency.shape import StepCost, StepShape
 from specsim.latency.step import LatencyModel
 from specsim.sim.cache_blocks import cache_blocks
 from specsim.sim.config import RunSettings, SimConfig, SpeculationRules
-from specsim.sim.engine_rules import EngineRules
+from specsim.sim.engine_rules import EngineRules, PrefillPool
 from specsim.sim.policies.adaptive import Tiers
 from specsim.sim.policies.choice import LengthRules, PolicyChoice, length_rules
 from specsim.sim.policies.table import BatchTable
-from specsim.sim.pools import PrefillPool
-from specsim.sim.spread import SpreadCost
 from specsim.speculation.acceptance_spread import (
     INDEPENDENT,
     AcceptanceSpread,
@@ -102,37 +101,55 @@ def adaptive_tiers(system: System) -> Tiers:
 
 
 @dataclass(frozen=True)
-class LookupCost:
-    """Price of steps in which only a share of the sequences has a draft (n-gram, suffix).
+class MixedCost:
+    """Mean price of the steps that a step of the simulator stands for.
 
-    The simulator plans every sequence at full width (see `StepShape.by_drafts`)."""
+    draft_share: of the sequences that have a draft (n-gram, suffix); every one is planned at full
+    width (see `StepShape.by_drafts`). variation: coefficient of variation of the sequences'
+    contexts (see `specsim.ops.spread`). Seconds are kept, as replications ask for the same nodes of
+    their tables."""
 
     latency: LatencyModel
-    share: float
+    draft_share: float = 1.0
+    variation: float = 0.0
+    _seconds: dict[StepShape, float] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def seconds(self, shape: StepShape) -> float:
-        steps = shape.by_drafts(self.share)
-        return sum(share * self.latency.seconds(step) for share, step in steps)
+        found = self._seconds.get(shape)
+        if found is None:
+            found = sum(share * self.latency.seconds(step) for share, step in self._steps(shape))
+            keep(self._seconds, shape, found)
+        return found
 
     def launches(self, shape: StepShape) -> Launches:
         return mean_launches(
-            (share, self.latency.launches(step)) for share, step in shape.by_drafts(self.share)
+            (share, self.latency.launches(step)) for share, step in self._steps(shape)
         )
 
     def power_w(self, shape: StepShape | None) -> float | None:
-        """Watts of a replica, mean over the time of steps with and without drafts."""
+        """Watts of a replica, mean over the time of the steps."""
         if shape is None or self.latency.power_w(None) is None:
             return self.latency.power_w(None)
+        steps = self._steps(shape)
+        if len(steps) == 1:
+            return self.latency.power_w(steps[0][1])
         joules = sum(
             share * self.latency.seconds(step) * (self.latency.power_w(step) or 0.0)
-            for share, step in shape.by_drafts(self.share)
+            for share, step in steps
         )
         return joules / self.seconds(shape)
 
     def parts(self, shape: StepShape) -> dict[str, float]:
         """Seconds by phase, for the shares of time."""
-        mix = [(share, self.latency.parts(step)) for share, step in shape.by_drafts(self.share)]
+        mix = [(share, self.latency.parts(step)) for share, step in self._steps(shape)]
         return {name: sum(share * parts[name] for share, parts in mix) for name in mix[0][1]}
+
+    def _steps(self, shape: StepShape) -> tuple[tuple[float, StepShape], ...]:
+        if self.variation and shape.decode_seqs:
+            shape = replace(shape, context_variation=self.variation)
+        return shape.by_drafts(self.draft_share)
 
 
 def step_cost(system: System, context_variation: float = 0.0) -> StepCost:
@@ -141,12 +158,11 @@ def step_cost(system: System, context_variation: float = 0.0) -> StepCost:
     context_variation: coefficient of variation of the contexts of a batch; it matters where layers
     see a window."""
     acceptance = system.acceptance
-    cost: StepCost = system.latency
-    if system.speculative and acceptance is not None and acceptance.draft_probability < 1.0:
-        cost = LookupCost(system.latency, acceptance.draft_probability)
-    if context_variation > 0.0 and system.memory.windows:
-        cost = SpreadCost(cost, context_variation)
-    return cost
+    share = acceptance.draft_probability if system.speculative and acceptance is not None else 1.0
+    variation = context_variation if system.memory.windows else 0.0
+    if share < 1.0 or variation > 0.0:
+        return MixedCost(system.latency, share, variation)
+    return system.latency
 
 
 def acceptance_spread_of(system: System) -> AcceptanceSpread:

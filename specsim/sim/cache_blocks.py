@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from specsim.analytic.system import System
 from specsim.errors import CapacityError
 from specsim.latency.memory import CachedLayers, MemoryPlan
-from specsim.sim.block_costs import BlockCosts
-from specsim.sim.limits import MAX_BLOCKS
+from specsim.sim.engine_rules import MAX_BLOCKS, BlockCosts
 
 PARTS = 64  # of what a token takes of engines with a pool for each kind of layer
 STATE_WINDOW = 2  # tokens: a cached state serves the prompt that goes on right behind it

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from specsim.errors import CapacityError
 from specsim.sim.config import Fault, SimConfig
-from specsim.sim.context import RunContext
 from specsim.sim.records import Records, status_code
 from specsim.sim.replica import Replica
 from specsim.sim.request import FAILED, FINISHED, REJECTED, TIMEOUT, UNFINISHED, Request
 from specsim.sim.router import make_router
+from specsim.sim.state import RunContext
 from specsim.sim.ticket import NO_COUNTS, NO_TIMES, Counts, Done, Ticket, Times
 
 IntArray = NDArray[np.int64]

@@ -10,13 +10,18 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, TypedDict
 
 from specsim.errors import CapacityError, UsageError
-from specsim.sim.block_costs import BlockCosts
-from specsim.sim.engine_rules import VLLM, EngineRules
-from specsim.sim.limits import seconds, whole
+from specsim.sim.engine_rules import (
+    MOST_REPLICAS,
+    VLLM,
+    BlockCosts,
+    EngineRules,
+    PrefillPool,
+    seconds,
+    whole,
+)
 from specsim.sim.policies.adaptive import Tiers
 from specsim.sim.policies.choice import PolicyChoice
 from specsim.sim.policies.table import BatchTable, drafts_by_batch
-from specsim.sim.pools import MOST_REPLICAS, PrefillPool
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.acceptance_spread import INDEPENDENT, AcceptanceSpread
 

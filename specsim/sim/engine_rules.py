@@ -1,9 +1,72 @@
-"""How an engine schedules: the rules of one replica that do not change during a run."""
+"""What a replica is: how its engine schedules, what requests take of its cache, and which replicas
+compute prompts where others decode.
 
-from dataclasses import dataclass
+Replicas are numbered first to last, prefill replicas before decode replicas: `Fault.replica` and
+`RequestRecord.replica` count so.
+"""
+
+import math
+from dataclasses import dataclass, fields
 
 from specsim.errors import UsageError
-from specsim.sim.limits import whole
+from specsim.latency.kv_link import KVLink
+
+MAX_BLOCKS = 1 << 40
+
+
+def whole(name: str, value: object, low: int, high: int = MAX_BLOCKS) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise UsageError(f"{name} is {value!r}; it must be a whole number from {low} to {high}")
+
+
+def seconds(name: str, value: float, *, positive: bool = False) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or math.isnan(value) or value < 0 or (positive and value == 0):
+        least = "above 0" if positive else "0 or more"
+        raise UsageError(f"{name} is {value!r}; it must be seconds, {least}")
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCosts:
+    """What a request takes of the cache's blocks, which are all of one size.
+
+    full_blocks: per `block_size` tokens, for layers that keep everything. window_blocks: for layers
+        that see the last window_tokens. state_blocks: per running request, whatever its length.
+    keeps_last_window: of the layers with a window only what the end of a prompt needs is kept for
+        those that come after; else all that was computed, until others take it.
+    """
+
+    full_blocks: int = 1
+    window_blocks: int = 0
+    window_tokens: int = 0
+    state_blocks: int = 0
+    keeps_last_window: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("full_blocks", "window_blocks", "window_tokens", "state_blocks"):
+            whole(name, getattr(self, name), 0)
+        if self.window_blocks and not self.window_tokens:
+            raise UsageError(
+                f"window_blocks is {self.window_blocks}, but window_tokens is 0; say how long the "
+                "window is"
+            )
+
+    def window_units(self, step_tokens: int, block_size: int) -> int:
+        """Units of `block_size` tokens of a window that a request holds at most: vLLM's cap, the
+        window before a step and the step's prompt tokens."""
+        tokens = self.window_tokens - 1 + step_tokens
+        return -(-tokens // block_size) + 1
+
+    def longest(self, blocks: int, step_tokens: int, block_size: int) -> int:
+        """Tokens of the longest request for which `blocks` are enough."""
+        left = blocks - self.state_blocks
+        units = left // max(1, self.full_blocks + self.window_blocks)
+        windows = self.window_units(step_tokens, block_size)
+        if self.window_blocks and units > windows and self.full_blocks:
+            units = (left - windows * self.window_blocks) // self.full_blocks
+        if not self.full_blocks and left >= windows * self.window_blocks:
+            units = MAX_BLOCKS // block_size
+        return units * block_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +123,41 @@ class EngineRules:
 
 
 VLLM = EngineRules()
+
+
+MOST_REPLICAS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillPool:
+    """Replicas that compute prompts and their first token, and send the cache to those that decode.
+
+    They hold the blocks of a prompt until it is sent. rules: how their engine schedules (None: as
+    the decode replicas'). num_kv_blocks, block_costs: of each (0, None: as the
+    decode replicas')."""
+
+    n_replicas: int = 1
+    link: KVLink = KVLink()
+    rules: EngineRules | None = None
+    num_kv_blocks: int = 0
+    block_costs: BlockCosts | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_replicas <= MOST_REPLICAS:
+            raise UsageError(
+                f"prefill replicas are {self.n_replicas}; there must be 1 to {MOST_REPLICAS}"
+            )
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain settings, for the record beside a result. Infinite never: a link without limit has
+        0 s per token."""
+        link = self.link
+        out: dict[str, object] = {
+            item.name: getattr(link, item.name) for item in fields(KVLink)
+        }
+        out["windows"] = [list(pair) for pair in link.windows]
+        assert math.isfinite(link.latency_s)
+        return {
+            "n_replicas": self.n_replicas, "num_kv_blocks": self.num_kv_blocks or None,
+            "link": out,
+        }

@@ -27,7 +27,7 @@ def percents(statistics: tuple[str, ...]) -> tuple[float, ...]:
 
 
 class Distribution(TypedDict, total=False):
-    """Mean and percentiles, None where requests still waited when the run ended (`survival`).
+    """Mean and percentiles, None where requests still waited when the run ended (`distributions`).
     censored: how many waited."""
 
     mean: Required[float | None]

@@ -15,7 +15,6 @@ import simpy
 from simpy.events import Event
 
 from specsim.errors import CapacityError
-from specsim.sim.context import RunContext
 from specsim.sim.core import (
     EXACT,
     IN_PREFILL,
@@ -46,7 +45,7 @@ from specsim.sim.preempt import discard
 from specsim.sim.request import UNFINISHED
 from specsim.sim.slots import Computed, Ended, EndedBlock, Slots
 from specsim.sim.spans import SpanPool
-from specsim.sim.state import check_integrity, grow_nodes, make_core
+from specsim.sim.state import RunContext, check_integrity, grow_nodes, make_core
 from specsim.sim.step import run as run_steps
 from specsim.sim.steplog import StepStats
 from specsim.sim.structs import as_struct

@@ -18,10 +18,10 @@ from specsim.sim.acceptance import DrawSource, SpreadDraws
 from specsim.sim.clock import Clock
 from specsim.sim.cluster import Cluster, can_supply
 from specsim.sim.config import SimConfig
-from specsim.sim.context import RunContext
 from specsim.sim.figures import Figures
 from specsim.sim.loads import ClosedLoop, Load
 from specsim.sim.records import Records
+from specsim.sim.state import RunContext
 from specsim.sim.summary import Window, summarise
 from specsim.sim.surface import Surface
 

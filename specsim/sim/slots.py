@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.sim.acceptance import DRAWS
-from specsim.sim.context import RunContext
 from specsim.sim.core import (
     DECODING,
     NOWHERE,
@@ -30,6 +29,7 @@ from specsim.sim.preempt import save_row
 from specsim.sim.records import INT_FIELDS, TIME_FIELDS, status_code
 from specsim.sim.request import FINISHED
 from specsim.sim.spans import SpanPool
+from specsim.sim.state import RunContext
 from specsim.sim.streams import close_run
 from specsim.sim.structs import table_of
 from specsim.sim.ticket import Counts, Ticket, Times

@@ -1,11 +1,15 @@
-"""Making, growing and checking the state of a replica (`core.Core`)."""
+"""Making, growing and checking the state of a replica (`core.Core`), and what the replicas of a run
+share."""
 
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 
 import numpy as np
 
-from specsim.sim.acceptance import DRAWS
-from specsim.sim.context import RunContext
+from specsim.latency.kv_link import KVLink
+from specsim.sim.acceptance import DRAWS, DrawSource
+from specsim.sim.clock import Clock
+from specsim.sim.config import SimConfig
 from specsim.sim.core import (
     DECODING,
     EXACT,
@@ -27,11 +31,35 @@ from specsim.sim.kv_nodes import bucket_of, new_node, queue_append
 from specsim.sim.policies.adaptive import tier_lines
 from specsim.sim.policies.table import drafts_by_batch
 from specsim.sim.structs import as_struct, longer
+from specsim.sim.surface import Surface
 
 LOG_STEPS = 1 << 14
 FIRST_NODES = 1024
 FIRST_PIECES = 1024
 SEGMENTS = 16  # nodes of the prefix cache to one window: how finely windows are given back
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """source: of accepted drafts, None without speculation. surface: prices of steps.
+
+    coupled: somebody outside waits for finished requests, so engines may not run past one.
+    compiled: the step loop is machine code. keep_trace: steps are kept. pulse: called now and then.
+    clients: of a closed loop that runs inside the engine; 0: none does.
+    link: over which prompts are handed over once computed; None: who computes one also decodes.
+    """
+
+    config: SimConfig
+    source: DrawSource | None
+    surface: Surface
+    clock: Clock
+    seed: int
+    coupled: bool
+    compiled: bool
+    keep_trace: bool = False
+    pulse: Callable[[], None] | None = None
+    clients: int = 0
+    link: KVLink | None = None
 
 
 def make_core(run: RunContext) -> Core:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.sim.core import Core, StepLog
-from specsim.sim.histogram import LogHistogram
+from specsim.sim.distributions import LogHistogram
 from specsim.sim.streams import cut_runs
 from specsim.sim.surface import Surface
 

@@ -5,7 +5,7 @@ rate are of the requests sent after the warm-up. Rates are of what happens in th
 from there to the end: request rate and goodput of the requests that finish in it, whenever they
 were sent (what a server does in a steady state, without the ramp of those sent first), token rates
 of the tokens given out in it, time averages of its seconds. Requests without a first token when
-the run ends are censored observations (`survival`), not dropped.
+the run ends are censored observations (`distributions`), not dropped.
 
 Latencies of people who chat are `completed` ones, as a load test of people records them: of the
 turns that are complete inside the measured time. Near capacity a run ends in its worst minute, and
@@ -20,8 +20,9 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.sim import slo, survival
+from specsim.sim import distributions, slo
 from specsim.sim.cluster import Cluster
+from specsim.sim.distributions import LogHistogram
 from specsim.sim.figures import (
     LATENCY_STATISTICS,
     STREAM_STATISTICS,
@@ -33,7 +34,6 @@ from specsim.sim.figures import (
     RequestCounts,
     percents,
 )
-from specsim.sim.histogram import LogHistogram
 from specsim.sim.records import Records
 from specsim.sim.replica import Replica
 from specsim.sim.request import FAILED, FINISHED, REJECTED, STATUSES, TIMEOUT, UNFINISHED
@@ -193,9 +193,9 @@ def _energy(cluster: Cluster, window: Window) -> EnergyFigures | None:
 def _distribution(
     observed: Floats, censored: Floats, percents: tuple[float, ...]
 ) -> Distribution:
-    out: dict[str, float | None] = {"mean": survival.mean(observed, censored)}
+    out: dict[str, float | None] = {"mean": distributions.mean(observed, censored)}
     for percent in percents:
-        out[f"p{percent:g}"] = survival.percentile(observed, censored, percent)
+        out[f"p{percent:g}"] = distributions.percentile(observed, censored, percent)
     if len(censored):
         out["censored"] = len(censored)
     return cast(Distribution, out)

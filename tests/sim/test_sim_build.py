@@ -16,7 +16,7 @@ from specsim.options.groups import DeploymentOptions as Options
 from specsim.options.serving import SimulateOptions
 from specsim.sim.build import (
     Deployment,
-    LookupCost,
+    MixedCost,
     acceptance_spread_of,
     engine_rules,
     request_overhead_s,
@@ -155,7 +155,7 @@ def test_lookups_that_miss_are_priced_between_a_verify_and_a_plain_step() -> Non
         model="llama-3.1-8b", method="ngram", k=7, acceptance_length=3.0, draft_share=0.25
     )
     cost = step_cost(deployed)
-    assert isinstance(cost, LookupCost) and cost.share == 0.25
+    assert isinstance(cost, MixedCost) and cost.draft_share == 0.25
     verify, bare = StepShape(64, 8, 64_000.0, num_drafts=7), StepShape(64, 1, 64_000.0)
     full_s, bare_s = deployed.latency.seconds(verify), deployed.latency.seconds(bare)
     assert cost.seconds(verify) == pytest.approx(0.25 * full_s + 0.75 * bare_s, rel=1e-12)

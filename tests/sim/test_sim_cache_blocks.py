@@ -8,9 +8,9 @@ from specsim.analytic.system import System
 from specsim.api.deployment import build_request
 from specsim.errors import CapacityError
 from specsim.options.groups import DeploymentOptions as Options
-from specsim.sim.block_costs import BlockCosts
 from specsim.sim.build import Deployment
 from specsim.sim.cache_blocks import cache_blocks
+from specsim.sim.engine_rules import BlockCosts
 
 GEMMA = {
     "model": "gemma-4-31b", "weights": "fp8", "kv": "fp8", "method": "draft-model", "k": 4,

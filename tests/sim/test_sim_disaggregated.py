@@ -16,10 +16,9 @@ from specsim.latency.kv_link import KVLink
 from specsim.sim.arrivals import gamma_times
 from specsim.sim.compiled import available
 from specsim.sim.config import Fault, SpeculationRules
-from specsim.sim.engine_rules import VLLM
+from specsim.sim.engine_rules import VLLM, PrefillPool
 from specsim.sim.lengths import Uniform
 from specsim.sim.loads import ClosedLoop, OpenLoop, requests_of
-from specsim.sim.pools import PrefillPool
 from specsim.sim.request import Request
 from specsim.sim.run import simulate
 from specsim.speculation.acceptance import Acceptance

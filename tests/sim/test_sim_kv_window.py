@@ -7,8 +7,8 @@ from thinned import some
 
 from sim_costs import Linear, config
 from specsim.sim.acceptance import Recorded
-from specsim.sim.block_costs import BlockCosts
 from specsim.sim.config import SpeculationRules
+from specsim.sim.engine_rules import BlockCosts
 from specsim.sim.loads import OpenLoop
 from specsim.sim.request import Request
 from specsim.sim.run import simulate

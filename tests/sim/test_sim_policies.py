@@ -17,7 +17,7 @@ from specsim.sim.acceptance import Recorded
 from specsim.sim.config import SpeculationRules
 from specsim.sim.loads import ClosedLoop, OpenLoop
 from specsim.sim.policies.choice import length_rules, parse_policy
-from specsim.sim.policies.moving import MovingAcceptance
+from specsim.sim.policies.deciding import MovingAcceptance
 from specsim.sim.run import simulate
 from specsim.sim.summary import merged_timeline
 from specsim.speculation.acceptance import Acceptance

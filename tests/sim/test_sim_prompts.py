@@ -6,8 +6,7 @@ from sim_costs import Linear, config
 from specsim.api import simulate as command
 from specsim.errors import UsageError
 from specsim.options.serving import SimulateOptions
-from specsim.sim.loads import ClosedLoop
-from specsim.sim.prompts import PromptPool
+from specsim.sim.loads import ClosedLoop, PromptPool
 from specsim.sim.request import Request
 from specsim.sim.run import simulate
 

@@ -11,12 +11,12 @@ import pytest
 from sim_costs import Linear, config, plain_requests
 from specsim.errors import UsageError
 from specsim.report.export_rows import write_rows
-from specsim.sim import survival
+from specsim.sim import distributions
 from specsim.sim.arrivals import gamma_times
 from specsim.sim.compare import middle_of
+from specsim.sim.distributions import LogHistogram
 from specsim.sim.export import write_chrome_trace
 from specsim.sim.figures import Figures
-from specsim.sim.histogram import LogHistogram
 from specsim.sim.intervals import mean_of_runs, median_interval
 from specsim.sim.lengths import Uniform
 from specsim.sim.loads import ClosedLoop, OpenLoop, requests_of
@@ -126,15 +126,15 @@ def test_product_limit_estimate_by_hand():
     """Observed 1, 3, 4; censored at 2 and 5. S(1) = 4/5; at 3 three are at risk: 4/5 x 2/3; at 4
     two: x 1/2."""
     observed, censored = np.array([1.0, 3.0, 4.0]), np.array([2.0, 5.0])
-    times, lasting = survival.survival_curve(observed, censored)
+    times, lasting = distributions.survival_curve(observed, censored)
     assert times.tolist() == [1.0, 3.0, 4.0]
     assert lasting == pytest.approx([0.8, 0.8 * 2 / 3, 0.8 * 2 / 3 / 2])
-    assert survival.percentile(observed, censored, 20) == 1.0
-    assert survival.percentile(observed, censored, 50) == 4.0
-    assert survival.percentile(observed, censored, 90) is None
+    assert distributions.percentile(observed, censored, 20) == 1.0
+    assert distributions.percentile(observed, censored, 50) == 4.0
+    assert distributions.percentile(observed, censored, 90) is None
     area = 1 * 1.0 + 2 * 0.8 + 1 * 0.8 * 2 / 3 + 1 * 0.8 / 3
-    assert survival.mean(observed, censored) == pytest.approx(area)
-    assert survival.mean(np.empty(0), np.empty(0)) is None
+    assert distributions.mean(observed, censored) == pytest.approx(area)
+    assert distributions.mean(np.empty(0), np.empty(0)) is None
 
 
 def test_histogram_percentiles_are_within_a_thousandth():

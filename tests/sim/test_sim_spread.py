@@ -7,9 +7,9 @@ import pytest
 
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.ops.spread import batches, mean_seen, spread_factors
-from specsim.sim.behaviour import ChatBehaviour
+from specsim.sim.behaviour import ChatBehaviour, chat_contexts
+from specsim.sim.build import MixedCost
 from specsim.sim.lengths import Constant, Uniform
-from specsim.sim.spread import SpreadCost, chat_contexts
 
 
 def test_factors_are_a_law_of_mean_one() -> None:
@@ -52,7 +52,7 @@ class Varied:
 
 
 def test_only_steps_with_decoding_sequences_have_a_spread() -> None:
-    cost = SpreadCost(Varied(), 0.7)
+    cost = MixedCost(Varied(), variation=0.7)
     prompt = (PrefillChunk(64),)
     assert cost.seconds(StepShape(8, 1, 800.0, prompt)) == 1.0
     assert cost.parts(StepShape(8, 1, 800.0)) == {"verify": 1.0}

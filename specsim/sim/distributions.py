@@ -1,7 +1,11 @@
-"""Distributions of times in bounded memory: counts on a logarithmic scale.
+"""Percentiles and means of times, also where some are only known to be longer than something.
 
-Bins are 0.1 % wide from 1 microsecond to 10^6 seconds (and one for zero), so a percentile is within
-0.05 % of the exact one; count, sum and extremes are exact.
+Requests that have no first token when a run ends have waited at least so long; dropping them
+would make an overloaded system look good. The product-limit estimator (Kaplan and Meier 1958) uses
+them for what they are.
+
+Bins of a `LogHistogram` are 0.1 % wide from 1 microsecond to 10^6 seconds (and one for zero), so a
+percentile is within 0.05 % of the exact one; count, sum and extremes are exact.
 """
 
 import math
@@ -11,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.sim.figures import Distribution
+
+Floats = NDArray[np.float64]
 
 FLOOR_S = 1e-6
 TOP_S = 1e6
@@ -75,3 +81,38 @@ class LogHistogram:
         for percent in percents:
             out[f"p{percent:g}"] = self.percentile(percent, zeros)
         return cast(Distribution, out)
+
+
+def survival_curve(observed: Floats, censored: Floats) -> tuple[Floats, Floats]:
+    """Times at which something was observed, and the share that lasts longer than each."""
+    times, counts = np.unique(observed, return_counts=True)
+    total = len(observed) + len(censored)
+    ordered = np.sort(observed)
+    waiting = np.sort(censored)
+    # At risk at t: all that were not over, observed or censored, before t.
+    risk = total - np.searchsorted(ordered, times, "left") - np.searchsorted(waiting, times, "left")
+    lasting: Floats = np.cumprod(1.0 - counts / risk, dtype=np.float64)
+    return times, lasting
+
+
+def percentile(observed: Floats, censored: Floats, percent: float) -> float | None:
+    """The time that `percent` of all stay below; None if that is beyond what was seen."""
+    if not len(censored):
+        return float(np.percentile(observed, percent)) if len(observed) else None
+    if not len(observed):
+        return None
+    times, lasting = survival_curve(observed, censored)
+    reached = np.flatnonzero(lasting <= 1.0 - percent / 100.0 + 1e-12)
+    return float(times[reached[0]]) if len(reached) else None
+
+
+def mean(observed: Floats, censored: Floats) -> float | None:
+    """The mean; with censored observations the mean of min(time, longest time seen)."""
+    if not len(censored):
+        return float(observed.mean()) if len(observed) else None
+    if not len(observed):
+        return float(censored.mean())
+    times, lasting = survival_curve(observed, censored)
+    last = max(float(times[-1]), float(censored.max()))
+    edges = np.concatenate(([0.0], times, [last]))
+    return float((np.diff(edges) * np.concatenate(([1.0], lasting))).sum())
