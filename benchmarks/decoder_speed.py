@@ -38,8 +38,7 @@ from decoder_runs import (
 )
 
 from specsim.decoder.config import ModelConfig
-from specsim.decoder.drafters.eagle import EagleWeights
-from specsim.decoder.heads import shipped_head
+from specsim.decoder.drafters.eagle import EagleWeights, shipped_head
 from specsim.decoder.models import TORCH_DTYPES, LoadedModel, load_model
 from specsim.decoder.tokenizer import Tokenizer
 from specsim.measure import gemm

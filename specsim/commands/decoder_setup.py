@@ -85,7 +85,7 @@ def plan(model: str, draft: str, k: int | None, dtype: str, device: str) -> Deco
         raise UsageError(f"--k {k} must lie in 0..{MAX_K}")
     method, drafter = _method(draft)
     if method == "eagle" and drafter is None:
-        from specsim.decoder.heads import shipped_head
+        from specsim.decoder.drafters.eagle import shipped_head
 
         drafter = str(shipped_head(model))
     if method == "none" or k == 0:

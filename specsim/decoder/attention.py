@@ -7,7 +7,7 @@ SlotAttention   CPU default. One page per slot: keys are views of the cache. The
                 once for the whole group: 1.2 to 2 times faster than enable_gqa at 1-8 queries. Two
                 plain matmuls are 3-5 times slower than SDPA in bf16 on a CPU with AMX.
 PagedAttention  Any page size, through a kernel that reads the block table: Triton's split-KV
-                kernel on CUDA, its torch twin elsewhere (`choose_kernels`).
+                kernel on CUDA, its torch twin elsewhere (`kernels`).
 
 Prompts (long q_len, one row) use torch's attention on gathered keys, aligned to the lower right.
 """

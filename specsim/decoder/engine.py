@@ -20,9 +20,9 @@ from torch import Tensor
 from specsim.decoder.acceptance import ForcedAcceptance
 from specsim.decoder.attention import AttentionBackend, PagedAttention, SlotAttention
 from specsim.decoder.build import build_drafter
-from specsim.decoder.choose_kernels import verify_attention
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.graphs import Capture, CudaCapture, EagerRunner, GraphRunner
+from specsim.decoder.kernels import verify_attention
 from specsim.decoder.kv_cache import BlockTable, PageAllocator
 from specsim.decoder.options import MAX_STOP_IDS, DecoderOptions, SamplingParams
 from specsim.decoder.readback import Readback
@@ -174,7 +174,6 @@ class Engine:
             if slot is None:
                 return False
             self._release(slot, "cancelled")
-        self.stats.num_cancelled += 1
         self._cancelled.append(StepOutput(request_id, (), finish_reason="cancelled"))
         return True
 
@@ -325,7 +324,6 @@ class Engine:
         if row[FINISHED]:
             stopped = tokens[-1] in self._stops(slot.request.params)
             reason = "stop" if stopped else "length"
-            self.stats.num_finished += 1
             self._release(slot, reason)
         return StepOutput(slot.request.request_id, tokens, drafts, row[ACCEPTED], reason)
 

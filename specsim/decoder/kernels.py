@@ -5,7 +5,7 @@
     qk_norm_rope_store     per-head norm and rotary embedding of q and k, k and v into the cache
     silu_mul               silu(gate) * up
 
-`choose_kernels` picks the set a model runs with: these, Triton's (`triton_kernels`), or numba's
+`ops_for` picks the set a model runs with: these, Triton's (`triton_kernels`), or numba's
 (`native_ops`, CPU). The tests compare them with each other.
 """
 
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specsim.decoder.attention import PassPlan, gather
+from specsim.decoder.attention import PassPlan, VerifyAttention, gather
 from specsim.decoder.layers import Linear, RMSNorm, rotate
 
 
@@ -133,3 +133,32 @@ def verify_attention_torch(
     scores = scores.masked_fill(~seen.view(batch, 1, 1, q_len, -1), float("-inf"))
     out = torch.einsum("bhgqs,bhsd->bqhgd", scores.softmax(-1), value)
     return out.reshape(batch, q_len, heads, dim).to(q.dtype)
+
+
+def ops_for(
+    device: torch.device, dtype: torch.dtype, use_triton: bool | None = None, native: bool = False
+) -> LayerOps:
+    """Which set of fused kernels a model runs with; what is not chosen is not imported.
+
+    Triton's fused kernels on CUDA (`use_triton` overrides), numba's where `native`, else torch.
+
+    Raises UsageError when native kernels are asked for and numba is missing.
+    """
+    if use_triton if use_triton is not None else device.type == "cuda":
+        from specsim.decoder.triton_kernels import TritonOps
+
+        return TritonOps()
+    if native:
+        from specsim.decoder.native_ops import NativeOps
+
+        return NativeOps(dtype)
+    return TorchOps()
+
+
+def verify_attention(use_triton: bool) -> VerifyAttention:
+    """The split-KV kernel (CUDA, or Triton's interpreter), else its torch twin."""
+    if use_triton:
+        from specsim.decoder.triton_kernels import verify_attention as kernel
+
+        return kernel
+    return verify_attention_torch

@@ -32,7 +32,6 @@ _PACK_ROWS = 8  # batch size the blocked layout is chosen for; any batch may use
 class Linear(Protocol):
     """y = x W^T + b. `weight_bytes` is what one call reads."""
 
-    out_features: int
     weight_bytes: int
 
     def __call__(self, x: Tensor) -> Tensor: ...
@@ -43,11 +42,10 @@ class Linear(Protocol):
 
 
 class PlainLinear:
-    __slots__ = ("bias", "out_features", "weight", "weight_bytes")
+    __slots__ = ("bias", "weight", "weight_bytes")
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self.weight, self.bias = weight, bias  # [out, in], [out]
-        self.out_features = weight.shape[0]
         self.weight_bytes = weight.numel() * weight.element_size()
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -58,10 +56,9 @@ class PlainLinear:
 
 
 class PackedLinear:
-    __slots__ = ("_binary", "_op", "bias", "out_features", "packed", "weight_bytes")
+    __slots__ = ("_binary", "_op", "bias", "packed", "weight_bytes")
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.out_features = weight.shape[0]
         self.weight_bytes = weight.numel() * weight.element_size()
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _PACK_ROWS)
         self.bias = bias

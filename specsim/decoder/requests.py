@@ -78,8 +78,6 @@ class EngineStats:
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     accepted_per_position: list[int] = field(default_factory=list)
-    num_finished: int = 0
-    num_cancelled: int = 0
 
     @property
     def acceptance_length(self) -> float:

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specsim.decoder.attention import AttentionBackend, BatchRows, KVCache, PassPlan
-from specsim.decoder.choose_kernels import ops_for
 from specsim.decoder.config import ModelConfig
+from specsim.decoder.kernels import ops_for
 from specsim.decoder.kv_cache import BlockTable
 from specsim.decoder.layers import GateUp, Linear, RMSNorm, linear_factory, rope_table
 from specsim.decoder.moe import ExpertLayer

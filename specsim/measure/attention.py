@@ -13,8 +13,8 @@ import torch
 
 from specsim.calibrate.records import Measurement
 from specsim.decoder.attention import BatchRows, PagedAttention, SlotAttention
-from specsim.decoder.choose_kernels import verify_attention
 from specsim.decoder.config import ModelConfig
+from specsim.decoder.kernels import verify_attention
 from specsim.decoder.kv_cache import BlockTable
 from specsim.measure.models import MeasuredModel
 from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Session, measured, refill

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from specsim.errors import UsageError
+from specsim.jsonable import picked
 from specsim.sim.lengths import Constant, Law
 
 MOST_TOKENS = 20_000_000  # of one message
@@ -308,25 +309,17 @@ def user_stream(seed: int, number: int) -> np.random.Generator:
 
 def behaviour_to_dict(behaviour: ChatBehaviour) -> dict[str, object]:
     """Means of the laws, for the record beside a result."""
-    tools = behaviour.tools
-    out: dict[str, object] = {
-        "opener_tokens_mean": behaviour.opener_tokens.mean,
-        "followup_tokens_mean": behaviour.followup_tokens.mean,
-        "output_tokens_mean": behaviour.output_tokens.mean,
-        "compose_s_mean": behaviour.compose_s.mean,
-        "another_turn": behaviour.another_turn,
-        "max_turns": behaviour.max_turns,
-        "system_tokens": behaviour.system_tokens,
-        "answers_cached": behaviour.answers_cached,
-        "system_prompts": behaviour.system_prompts,
-        "context_limit": behaviour.context_limit,
-    }
-    if tools is not None:
-        out |= {
-            "tool_calls_mean": tools.calls.mean,
-            "tool_call_tokens_mean": tools.call_tokens.mean,
-            "tools_at_once_mean": tools.at_once.mean,
-            "tool_result_tokens_mean": tools.result_tokens.mean,
-            "tool_wait_s_mean": tools.wait_s.mean,
-        }
+    out = picked(
+        behaviour,
+        "opener_tokens_mean=opener_tokens.mean followup_tokens_mean=followup_tokens.mean "
+        "output_tokens_mean=output_tokens.mean compose_s_mean=compose_s.mean another_turn "
+        "max_turns system_tokens answers_cached system_prompts context_limit",
+    )
+    if behaviour.tools is not None:
+        out |= picked(
+            behaviour.tools,
+            "tool_calls_mean=calls.mean tool_call_tokens_mean=call_tokens.mean "
+            "tools_at_once_mean=at_once.mean tool_result_tokens_mean=result_tokens.mean "
+            "tool_wait_s_mean=wait_s.mean",
+        )
     return out

@@ -37,10 +37,8 @@ static inline int64_t floor_mod(int64_t a, int64_t b) {
 }
 static inline int64_t int_min(int64_t a, int64_t b) { return b < a ? b : a; }
 static inline int64_t int_max(int64_t a, int64_t b) { return b > a ? b : a; }
-static inline int64_t int_abs(int64_t a) { return a < 0 ? -a : a; }
 static inline double float_min(double a, double b) { return b < a ? b : a; }
 static inline double float_max(double a, double b) { return b > a ? b : a; }
-static inline double float_abs(double a) { return fabs(a); }
 """
 
 

@@ -12,13 +12,10 @@ from specsim.sim.c_types import FLOAT, INT, NOTHING, Declarations, c_type, eleme
 from specsim.sim.structs import Kind, kind_of, kinds
 
 _OPERATORS: dict[type[ast.AST], str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
-    ast.LShift: "<<", ast.RShift: ">>", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=",
-    ast.Gt: ">", ast.GtE: ">=", ast.And: "&&", ast.Or: "||", ast.Not: "!", ast.USub: "-",
-    ast.UAdd: "+",
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<",
+    ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.And: "&&", ast.Or: "||", ast.USub: "-",
 }  # fmt: skip
 _BY_RULE: dict[type[ast.AST], str] = {ast.FloorDiv: "floor_div", ast.Mod: "floor_mod"}
-_MATH = ("sqrt", "exp", "log", "isnan", "isinf", "isfinite")
 _RESERVED = {"auto", "double", "long", "short", "signed", "char", "struct", "union", "register"}
 _TRUTHS = (ast.Compare, ast.BoolOp)
 
@@ -166,15 +163,8 @@ class ValueWriter:
         base, kind = self.value(inner)
         if not kind.dims or any(isinstance(part, ast.Call) for part in ast.walk(inner)):
             self.refuse(node, "only arrays in variables and fields have elements")
-        if isinstance(index, ast.Slice):
-            if kind.dims > 1 or index.step is not None:
-                self.refuse(node, "only a piece of a one-dimensional array can be taken")
-            first = "0" if index.lower is None else self.whole(index.lower)
-            last = f"{base}.shape[0]" if index.upper is None else self.whole(index.upper)
-            piece = f"{base}.at + ({first}), {{({last}) - ({first})}}"
-            return f"(({c_type(kind)}){{{piece}}})", kind
         places = index.elts if isinstance(index, ast.Tuple) else [index]
-        if len(places) > kind.dims or any(isinstance(p, ast.UnaryOp) for p in places):
+        if len(places) > kind.dims or any(isinstance(p, ast.UnaryOp | ast.Slice) for p in places):
             self.refuse(node, "indices count from 0, one for each dimension")
         at = self.whole(places[0])
         for i, place in enumerate(places[1:], 1):
@@ -200,19 +190,13 @@ class ValueWriter:
         if type(op) in _BY_RULE and kind == INT:
             return f"{_BY_RULE[type(op)]}({a}, {b})", INT
         sign = _OPERATORS.get(type(op))
-        if sign is None or (kind == FLOAT and sign not in "+-*"):
+        if sign is None:
             self.refuse(node, f"there is no translation of this operator for a {c_type(kind)}")
         return f"({a} {sign} {b})", kind
 
     def call(self, node: ast.Call, func: ast.expr, args: list[ast.expr]) -> Code:
         known = self.function.__globals__
         match func:
-            case ast.Attribute(value=ast.Name(id=module), attr=name) if known.get(module) is math:
-                if name not in _MATH:
-                    self.refuse(node, f"of math there are {', '.join(_MATH)}")
-                truth = name.startswith("is")
-                code = f"{name}({self.fitting(args[0], FLOAT)})"
-                return (f"({code} != 0)", INT) if truth else (code, FLOAT)
             case ast.Name(id=name) if isinstance(known.get(name), FunctionType):
                 called = self.unit.name_of(known[name])
                 returns, parameters = self.unit.signature(known[name])
@@ -230,11 +214,7 @@ class ValueWriter:
         match name, given:
             case "len", [(code, kind)] if kind.dims:
                 return f"{code}.shape[0]", INT
-            case "int" | "float" | "bool" | "abs", [(code, kind)] if kind.is_number:
-                if name == "abs":
-                    return f"{'int' if kind == INT else 'float'}_abs({code})", kind
-                if name == "bool":
-                    return f"(({code}) != 0)", INT
+            case "int" | "float", [(code, kind)] if kind.is_number:
                 wanted = INT if name == "int" else FLOAT
                 return (code if kind == wanted else f"(({c_type(wanted)})({code}))"), wanted
             case "min" | "max", [(code, kind), *others] if others:
@@ -263,8 +243,6 @@ def safe(name: str) -> str:
 def _number(value: float) -> Code:
     if isinstance(value, int):
         return f"INT64_C({int(value)})" if abs(value) > 2**31 else f"(int64_t){int(value)}", INT
-    if math.isnan(value):
-        return "NAN", FLOAT
     if math.isinf(value):
         return ("INFINITY" if value > 0 else "(-INFINITY)"), FLOAT
     return value.hex(), FLOAT

@@ -38,7 +38,6 @@ def can_supply(config: SimConfig) -> bool:
         and not config.max_concurrent
         and not config.faults
         and math.isinf(config.request_timeout_s)
-        and config.request_overhead_per_token_s == 0.0
     )
 
 
@@ -123,13 +122,9 @@ class Cluster:
         if math.isfinite(config.request_timeout_s):
             self._live[ticket.request_id] = ticket
             self.clock.call_at(now_s + config.request_timeout_s, self._expire, ticket)
-        overhead_s = (
-            config.request_overhead_s
-            + config.request_overhead_per_token_s * request.prompt_tokens
-        )
-        if overhead_s > 0.0:
+        if config.request_overhead_s > 0.0:
             self._front_end[ticket.request_id] = ticket
-            self.clock.call_at(now_s + overhead_s, self._leave_front_end, ticket)
+            self.clock.call_at(now_s + config.request_overhead_s, self._leave_front_end, ticket)
         else:
             self._route(ticket)
         return ticket

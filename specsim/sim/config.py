@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, TypedDict
 
 from specsim.errors import CapacityError, UsageError
+from specsim.jsonable import jsonable
 from specsim.sim.engine_rules import (
     MOST_REPLICAS,
     VLLM,
@@ -166,8 +167,7 @@ class SimConfig:
         them while a policy has unloaded the drafter.
     max_model_len: longest prompt + output; a request's output is cut there; None: what the memory
         holds.
-    request_overhead_s, request_overhead_per_token_s: from the client to the scheduler (HTTP,
-        tokeniser), part of TTFT.
+    request_overhead_s: from the client to the scheduler (HTTP, tokeniser), part of TTFT.
     n_replicas; router; max_concurrent: requests a gateway lets into
         one backend at a time (0: no limit), the others wait in the gateway. prefill: replicas that
         compute prompts; the n_replicas then only decode. None: each does both.
@@ -190,7 +190,6 @@ class SimConfig:
     recorded: "Recorded | None" = None
     max_model_len: int | None = None
     request_overhead_s: float = 0.0
-    request_overhead_per_token_s: float = 0.0
     n_replicas: int = 1
     prefill: PrefillPool | None = None
     router: str = "round_robin"
@@ -210,7 +209,7 @@ class SimConfig:
         whole("num_kv_blocks", self.num_kv_blocks, 1)
         if self.max_model_len is not None:
             whole("max_model_len", self.max_model_len, 1)
-        for name in ("request_overhead_s", "request_overhead_per_token_s", "warmup_s"):
+        for name in ("request_overhead_s", "warmup_s"):
             seconds(name, getattr(self, name))
         for name in ("duration_s", "request_timeout_s", "stall_s"):
             seconds(name, getattr(self, name), positive=True)
@@ -304,20 +303,16 @@ class SimConfig:
 
     def to_dict(self) -> dict[str, object]:
         """Plain settings, for the record beside a result."""
-        out: dict[str, object] = {}
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if item.name in _NOT_PLAIN:
-                continue
-            if item.name == "drafter_blocks" and not value:
-                continue
-            out[item.name] = value if not isinstance(value, float) or math.isfinite(value) else None
+        names = [item.name for item in fields(self) if item.name not in _NOT_PLAIN]
+        out = {name: jsonable(getattr(self, name)) for name in names}
+        if not self.drafter_blocks:
+            del out["drafter_blocks"]
         if self.prefill is not None:
             out["prefill"] = self.prefill.to_dict()
-        out["block_costs"] = asdict(self.block_costs)
-        out["faults"] = [[x.replica, x.fail_s, x.return_s] for x in self.faults]
-        out["rules"] = {item.name: getattr(self.rules, item.name) for item in fields(EngineRules)}
-        spec = self.speculation
-        out["num_speculative_tokens"] = spec.num_speculative_tokens
-        out["acceptance"] = None if self.acceptance is None else self.acceptance.to_dict()
-        return out
+        return out | {
+            "block_costs": asdict(self.block_costs),
+            "faults": [[x.replica, x.fail_s, x.return_s] for x in self.faults],
+            "rules": asdict(self.rules),
+            "num_speculative_tokens": self.speculation.num_speculative_tokens,
+            "acceptance": jsonable(self.acceptance),
+        }

@@ -83,7 +83,6 @@ class StepRules:
     prefill_first: bool = False
     chunked_prefill: bool = False
     reserve_full_isl: bool = False
-    long_prefill_token_threshold: int = 0
     preempt_fewest_tokens: bool = False  # else the request admitted last
     draws: int = 0  # entries of `Core.accept` per slot
     draws_by_position: bool = False  # draws are indexed by output position, not verify step

@@ -6,9 +6,10 @@ Replicas are numbered first to last, prefill replicas before decode replicas: `F
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 
 from specsim.errors import UsageError
+from specsim.jsonable import jsonable
 from specsim.latency.kv_link import KVLink
 
 MAX_BLOCKS = 1 << 40
@@ -75,7 +76,6 @@ class EngineRules:
 
     watermark: share of the blocks that admission leaves free.
     reserve_full_isl: admit a prompt only if all of it fits now.
-    long_prefill_token_threshold: longest chunk of one prompt in one step; 0: no limit.
     readback_lag_steps: 1 with asynchronous scheduling: a finished request takes part in one more
         step, because that step is planned before its end is known.
     plan_ahead: the next step is planned when the one before it starts (asynchronous scheduling
@@ -85,7 +85,6 @@ class EngineRules:
     victim: 'last' (admitted last, vLLM) or 'fewest_tokens' (SGLang).
     output_reserve: share of the tokens that running requests may still write for which admission
         keeps blocks free; falls to output_reserve_min over output_reserve_steps decode steps.
-    spec_max_num_seqs: running requests with speculation on and nothing asked for; 0: no change.
     """
 
     name: str = "vllm"
@@ -97,23 +96,19 @@ class EngineRules:
     prefill_first: bool = False
     watermark: float = 0.0
     reserve_full_isl: bool = True
-    long_prefill_token_threshold: int = 0
     readback_lag_steps: int = 1
     plan_ahead: bool = False
     victim: str = "last"
     output_reserve: float = 0.0
     output_reserve_min: float = 0.0
     output_reserve_steps: int = 600
-    spec_max_num_seqs: int = 0
 
     def __post_init__(self) -> None:
         whole("max_num_seqs", self.max_num_seqs, 1, 65536)
         whole("max_num_batched_tokens", self.max_num_batched_tokens, 1, 1 << 30)
         whole("block_size", self.block_size, 1, 1 << 20)
-        whole("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
         whole("readback_lag_steps", self.readback_lag_steps, 0, 1)
         whole("output_reserve_steps", self.output_reserve_steps, 1)
-        whole("spec_max_num_seqs", self.spec_max_num_seqs, 0, 65536)
         for name in ("watermark", "output_reserve", "output_reserve_min"):
             value = getattr(self, name)
             if not 0 <= value <= 1:
@@ -149,15 +144,8 @@ class PrefillPool:
             )
 
     def to_dict(self) -> dict[str, object]:
-        """Plain settings, for the record beside a result. Infinite never: a link without limit has
-        0 s per token."""
-        link = self.link
-        out: dict[str, object] = {
-            item.name: getattr(link, item.name) for item in fields(KVLink)
-        }
-        out["windows"] = [list(pair) for pair in link.windows]
-        assert math.isfinite(link.latency_s)
+        """Plain settings, for the record beside a result."""
         return {
             "n_replicas": self.n_replicas, "num_kv_blocks": self.num_kv_blocks or None,
-            "link": out,
+            "link": jsonable(asdict(self.link)),
         }

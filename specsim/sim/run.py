@@ -59,7 +59,7 @@ class SimResult:
         return self.cluster.records
 
     def summary(self, *, completed: bool = False) -> Figures:
-        """All figures of the run, plain types; completed: see `summary.completed_latencies`."""
+        """All figures of the run, plain types; completed: see `summary`."""
         return summarise(self.cluster, self.window, partial=self.partial, completed=completed)
 
 

@@ -10,7 +10,7 @@ otherwise change nothing, silently.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -20,7 +20,7 @@ from specsim.errors import UsageError, closest
 from specsim.files import file_text
 from specsim.sim.behaviour import MOST_TOKENS, ChatBehaviour, ToolUse
 from specsim.sim.humans import Humans
-from specsim.sim.lengths import Law, law_from
+from specsim.sim.lengths import law_from
 from specsim.sim.slo import canonical, check_slo
 
 SYSTEM_KEYS = {
@@ -148,20 +148,11 @@ def scenario_from(raw: Mapping[str, object], where: str) -> Scenario:
         if key not in SYSTEM_KEYS:
             hint = did_you_mean(key, SYSTEM_KEYS)
             raise UsageError(f"{where}: [system] has no key {key!r}; {hint}")
-    tools = None if file.tools is None else ToolUse(**_laws(file.tools, f"{where}: [tools]"))
+    tools = None if file.tools is None else ToolUse(**_settings(file.tools, f"{where}: [tools]"))
+    habits = _settings(users, f"{where}: [users]")
+    del habits["count"], habits["thinking"]
     try:
-        behaviour = ChatBehaviour(
-            **_laws(users, f"{where}: [users]"),
-            system_tokens=users.system_tokens,
-            another_turn=users.another_turn,
-            max_turns=users.max_turns,
-            read_tok_s=users.read_tok_s,
-            read_max_s=users.read_max_s,
-            answers_cached=users.answers_cached,
-            system_prompts=users.system_prompts,
-            context_limit=users.context_limit,
-            tools=tools,
-        )
+        behaviour = ChatBehaviour(**habits, tools=tools)
     except UsageError as error:
         raise UsageError(f"{where}: [users] {error}") from None
     gates = {canonical(name): limit for name, limit in file.slo.items()}
@@ -181,11 +172,10 @@ def scenario_from(raw: Mapping[str, object], where: str) -> Scenario:
     )
 
 
-def _laws_of(table: Shape) -> list[str]:
-    """Keys of a table whose values are laws."""
-    fields = type(table).model_fields
-    return [name for name in fields if fields[name].annotation is object]
-
-
-def _laws(table: Shape, where: str) -> dict[str, Law]:
-    return {key: law_from(getattr(table, key), f"{where} {key}") for key in _laws_of(table)}
+def _settings(table: Shape, where: str) -> dict[str, Any]:
+    """The values of a table, those of any type as laws."""
+    given = {name: getattr(table, name) for name in type(table).model_fields}
+    for name, field_info in type(table).model_fields.items():
+        if field_info.annotation is object:
+            given[name] = law_from(given[name], f"{where} {name}")
+    return given

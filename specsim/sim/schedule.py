@@ -173,8 +173,6 @@ def continue_prefill(c: Core, budget: int) -> int:
         if budget <= 0:
             break
         new = min(request.target - request.computed, budget)
-        if rules.long_prefill_token_threshold > 0:
-            new = min(new, rules.long_prefill_token_threshold)
         reach = request.computed + new + rules.lookahead + block - 1
         need = reach // block - request.held
         lost = False
@@ -219,8 +217,6 @@ def admit(c: Core, now: float, budget: int) -> None:
         hits = match_prefix(c, slot)
         cached = hits * block
         new = target - cached
-        if rules.long_prefill_token_threshold > 0:
-            new = min(new, rules.long_prefill_token_threshold)
         if new > budget:
             if not rules.chunked_prefill:
                 return

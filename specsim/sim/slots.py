@@ -219,26 +219,12 @@ class Slots:
 
     def _counts(self, slot: int) -> Counts:
         request = self.core.slots[slot]
-        return Counts(
-            request.cached_tokens,
-            request.requested_tokens - request.remaining,
-            request.chunks,
-            request.verify_steps,
-            request.drafted_tokens,
-            request.accepted_tokens,
-            request.preemptions,
-            request.stalls,
-        )
+        counts = {name: getattr(request, name) for name in Counts._fields if name in _COPIED}
+        return Counts(output_tokens=request.requested_tokens - request.remaining, **counts)
 
     def _times(self, slot: int) -> Times:
         request = self.core.slots[slot]
-        return Times(
-            request.arrival_s,
-            request.scheduled_s,
-            request.first_token_s,
-            request.last_token_s,
-            request.end_s,
-        )
+        return Times(*(getattr(request, name) for name in Times._fields))
 
     def _settle_row(self, slot: int) -> None:
         """Bring a decoding request's counters up to the last step, as if it ended there."""

@@ -108,7 +108,6 @@ class StepStats:
     itl: LogHistogram = field(default_factory=LogHistogram)
     timeline: Timeline = field(default_factory=Timeline)
     steps: int = 0
-    steps_measured: int = 0
     switches: int = 0  # decode steps whose draft length is another than in the one before
     last_width: int = 0
     busy_s: float = 0.0
@@ -153,7 +152,6 @@ class StepStats:
             self.last_width = int(widths[-1])
         measured_end = np.minimum(end, self.until_s)
         seconds = np.maximum(0.0, measured_end - np.maximum(start, self.warmup_s))
-        self.steps_measured += int((seconds > 0.0).sum())
         self.busy_s += float(seconds.sum())
         self.running_area += float((seconds * running).sum())
         self.waiting_area += float((seconds * log.waiting).sum())

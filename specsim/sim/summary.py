@@ -67,8 +67,8 @@ def summarise(
 ) -> Figures:
     """All figures of a run as plain types; the keys of `specsim simulate --json`."""
     config = cluster.config
-    parts = _from_records(cluster.records, window, slo.request_limits(config.slo))
-    totals, counts = parts.sums, parts.status
+    parts = _from_records(cluster.records, window, slo.request_limits(config.slo), completed)
+    totals, counts, latencies = parts.sums, parts.status, parts.latencies
     gaps = LogHistogram()
     for replica in cluster.replicas:
         gaps.merge(replica.stats.itl)
@@ -84,13 +84,13 @@ def summarise(
         return amount / seconds if seconds > 0 else 0.0
 
     out = Figures(
-        ttft_s=parts.ttft_s,
-        tpot_s=parts.tpot_s,
+        ttft_s=latencies["ttft_s"],
+        tpot_s=latencies["tpot_s"],
         itl_s=gaps.summary(LATENCY_PERCENTS),
         itl_per_token_s=gaps.summary(LATENCY_PERCENTS, zeros=inside),
-        e2el_s=parts.e2el_s,
-        queue_s=parts.queue_s,
-        stream_tok_s=parts.stream_tok_s,
+        e2el_s=latencies["e2el_s"],
+        queue_s=latencies["queue_s"],
+        stream_tok_s=latencies["stream_tok_s"],
         output_tok_s=per_second(window.tokens),
         request_rate=per_second(parts.finished_in_window),
         goodput=per_second(parts.good),
@@ -136,8 +136,6 @@ def summarise(
                 ("prefill", cluster.replicas[:first]), ("decode", cluster.replicas[first:])
             )
         }
-    if completed:
-        out = cast(Figures, {**out, **completed_latencies(cluster.records, window)})
     if config.slo:
         out["slo"] = slo.judge(config.slo, out)
     else:
@@ -205,11 +203,7 @@ def _distribution(
 class _Parts:
     """What the records alone tell."""
 
-    ttft_s: Distribution
-    tpot_s: Distribution
-    e2el_s: Distribution
-    queue_s: Distribution
-    stream_tok_s: Distribution
+    latencies: Latencies
     sums: dict[str, int]
     status: dict[str, int]
     stalled: int
@@ -217,78 +211,60 @@ class _Parts:
     good: int
 
 
-def _from_records(records: Records, window: Window, limits: dict[str, float]) -> _Parts:
-    arrival = records.times("arrival_s")
+def _from_records(
+    records: Records, window: Window, limits: dict[str, float], completed: bool
+) -> _Parts:
+    """completed: latencies are of the requests that are complete inside the window."""
+    arrival, end = records.times("arrival_s"), records.times("end_s")
     measured = arrival >= window.start_s
     first, last = records.times("first_token_s"), records.times("last_token_s")
-    end, scheduled = records.times("end_s"), records.times("scheduled_s")
     tokens = records.ints("output_tokens")
     finished = records.status(FINISHED)
+    ended = finished & (end >= window.start_s)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gap = np.where(tokens > 1, (last - first) / (tokens - 1), math.nan)
+    since_arrival = {
+        "ttft": first - arrival, "queue": records.times("scheduled_s") - arrival,
+        "e2el": end - arrival,
+    }
+    queued = measured & ~np.isnan(since_arrival["queue"])
     # A client that gave up has waited that long; one whose request still waits, until the end.
     waited = np.where(np.isnan(end), window.end_s, end) - arrival
     open_ended = measured & (records.status(UNFINISHED) | records.status(TIMEOUT))
-    none = np.empty(0)
-    started = measured & ~np.isnan(first)
-    ttft = _distribution(
-        (first - arrival)[started], waited[open_ended & np.isnan(first)], LATENCY_PERCENTS
+    if completed:
+        done = ended & (end <= window.end_s)
+        several = done & (last > first)
+        open_ended = np.zeros_like(done)
+    else:
+        done = several = measured & finished
+    whole: dict[str, Distribution] = {}
+    for name, values in since_arrival.items():
+        reached = measured & ~np.isnan(values)
+        observed = done if completed or name == "e2el" else reached
+        waiting = open_ended if name == "e2el" else open_ended & ~reached
+        whole[name] = _distribution(values[observed], waited[waiting], LATENCY_PERCENTS)
+    pace, none = gap[several & (tokens > 1)], np.empty(0)
+    latencies = Latencies(
+        ttft_s=whole["ttft"],
+        tpot_s=_distribution(pace, none, LATENCY_PERCENTS),
+        e2el_s=whole["e2el"],
+        queue_s=whole["queue"],
+        stream_tok_s=_distribution(1.0 / pace[pace > 0], none, STREAM_PERCENTS),
     )
-    done = measured & finished
-    e2el = _distribution((end - arrival)[done], waited[open_ended], LATENCY_PERCENTS)
-    several = done & (tokens > 1)
-    per_token = (last - first)[several] / (tokens[several] - 1)
-    with np.errstate(divide="ignore"):
-        rate = 1.0 / per_token[per_token > 0]
-    queued = measured & ~np.isnan(scheduled)
-    queue = _distribution(
-        (scheduled - arrival)[queued], waited[open_ended & np.isnan(scheduled)], LATENCY_PERCENTS
-    )
-    ended = finished & (end >= window.start_s)
     good = ended.copy()
-    if limits:
-        rated = ended & (tokens > 1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            gap = np.where(rated, (last - first) / (tokens - 1), math.nan)
-        stream = 1.0 / np.maximum(gap, 1e-300)
-        values = {"ttft": first - arrival, "e2el": end - arrival, "tpot": gap}
-        values["queue"] = scheduled - arrival
-        for metric, limit in limits.items():
-            if metric == "stream_tok_s":
-                good &= ~(stream < limit)
-            else:
-                good &= ~(values[metric] > limit)
+    limited = {**since_arrival, "tpot": gap}
+    for metric, limit in limits.items():
+        if metric == "stream_tok_s":
+            good &= ~(1.0 / np.maximum(gap, 1e-300) < limit)
+        else:
+            good &= ~(limited[metric] > limit)
     return _Parts(
-        ttft_s=ttft,
-        tpot_s=_distribution(per_token, none, LATENCY_PERCENTS),
-        e2el_s=e2el,
-        queue_s=queue,
-        stream_tok_s=_distribution(rate, none, STREAM_PERCENTS),
+        latencies,
         sums={name: int(records.ints(name)[queued].sum()) for name in COUNTS},
         status={name: int((measured & records.status(name)).sum()) for name in STATUSES},
         stalled=int((measured & (records.ints("stalls") > 0)).sum()),
         finished_in_window=int(ended.sum()),
         good=int(good.sum()),
-    )
-
-
-def completed_latencies(records: Records, window: Window) -> Latencies:
-    """Of the requests that are complete inside the window."""
-    arrival, end = records.times("arrival_s"), records.times("end_s")
-    first, last = records.times("first_token_s"), records.times("last_token_s")
-    tokens = records.ints("output_tokens")
-    done = records.status(FINISHED) & (end >= window.start_s) & (end <= window.end_s)
-    several = done & (tokens > 1) & (last > first)
-    gap = (last - first)[several] / (tokens[several] - 1)
-    none = np.empty(0)
-
-    def of(values: Floats) -> Distribution:
-        return _distribution(values, none, LATENCY_PERCENTS)
-
-    return Latencies(
-        ttft_s=of((first - arrival)[done]),
-        queue_s=of((records.times("scheduled_s") - arrival)[done]),
-        e2el_s=of((end - arrival)[done]),
-        tpot_s=of(gap),
-        stream_tok_s=_distribution(1.0 / gap, none, STREAM_PERCENTS),
     )
 
 

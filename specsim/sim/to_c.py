@@ -78,8 +78,6 @@ class _Function(ValueWriter):
                 return self.assign_several(node, targets, values, pad)
             case ast.Assign(targets=targets, value=value):
                 return self.assign(targets, value, pad)
-            case ast.AnnAssign(target=target, value=ast.expr() as value):
-                return self.assign([target], value, pad)
             case ast.AugAssign(target=target, op=op, value=value):
                 changed = ast.copy_location(ast.BinOp(target, op, value), node)
                 return self.assign([target], changed, pad)

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from specsim.decoder.attention import BatchRows, PagedAttention, SlotAttention
-from specsim.decoder.choose_kernels import verify_attention
 from specsim.decoder.config import ModelConfig
+from specsim.decoder.kernels import verify_attention
 from specsim.decoder.kv_cache import BlockTable
 from specsim.decoder.transformer import ModelOptions, Transformer
 from specsim.decoder.weights import RandomSource

@@ -10,8 +10,8 @@ import torch
 from decoder_helpers import CONFIGS, DRAFT, make_model
 from specsim.decoder import kernels
 from specsim.decoder.attention import auto_splits
-from specsim.decoder.choose_kernels import verify_attention
 from specsim.decoder.engine import Engine
+from specsim.decoder.kernels import verify_attention
 from specsim.decoder.options import DecoderOptions, SamplingParams
 from specsim.decoder.requests import EngineRequest
 

@@ -287,8 +287,6 @@ def test_cancelled_requests_free_their_slot_and_disturb_nobody(tiny, options):
     for name, answer in reference.items():
         assert seen[name] == answer[: len(seen[name])]
         assert name in victims or len(seen[name]) == 20
-    assert engine.stats.num_cancelled == 3
-    assert engine.stats.num_finished == 5
 
 
 def test_real_arrivals_wait_for_their_time(tiny):

@@ -15,9 +15,8 @@ from specsim.decoder.distill import (
     hidden_states,
     read_answers,
 )
-from specsim.decoder.drafters.eagle import EagleWeights
+from specsim.decoder.drafters.eagle import EagleWeights, shipped_head
 from specsim.decoder.engine import Engine
-from specsim.decoder.heads import shipped_head
 from specsim.decoder.models import load_model
 from specsim.decoder.options import DecoderOptions, SamplingParams
 from specsim.decoder.requests import EngineRequest

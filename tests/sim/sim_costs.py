@@ -64,7 +64,6 @@ SGLANG = EngineRules(
     victim="fewest_tokens",
     output_reserve=0.7,
     output_reserve_min=0.098,
-    spec_max_num_seqs=48,
 )
 PLAIN_RULES = replace(VLLM, prefix_caching=False, readback_lag_steps=0)
 

@@ -167,9 +167,9 @@ def test_clients_give_up_wherever_their_request_is(where):
 
 
 def test_front_end_time_is_part_of_ttft():
-    cfg = config(request_overhead_s=0.003, request_overhead_per_token_s=1e-5)
+    cfg = config(request_overhead_s=0.003)
     (record,) = simulate(cfg, OpenLoop(plain_requests((1.0, 200, 3))), Linear()).records
-    assert record.ttft_s == pytest.approx(0.003 + 200e-5 + 0.010, abs=1e-12)
+    assert record.ttft_s == pytest.approx(0.003 + 0.010, abs=1e-12)
 
 
 def test_order_of_equal_times_changes_nothing_but_ids():

@@ -90,7 +90,6 @@ def random_config(draw, longest):
         plan_ahead=draw.random() < 0.3,
         watermark=draw.choice([0, 0, 0.02]),
         reserve_full_isl=draw.random() < 0.7,
-        long_prefill_token_threshold=draw.choice([0, 0, 20]),
     )
     least = (2 * longest + width + spec.lookahead) // block + 2
     replicas = draw.choice([1, 1, 1, 2, 3])

@@ -127,15 +127,6 @@ def test_unchunked_prompts_wait_for_a_step_that_holds_them():
     assert times(result) == [(0, 10, 10), (10, 20, 20)]
 
 
-def test_long_prefill_threshold_lets_others_in():
-    """Chunks of at most 4 of one prompt: a short prompt behind a long one shares its steps."""
-    requests = plain_requests((0.0, 12, 1), (0.0, 3, 1))
-    together = config(max_num_batched_tokens=8)
-    split = config(max_num_batched_tokens=8, long_prefill_token_threshold=4)
-    assert times(simulate(together, OpenLoop(requests), Linear())) == [(0, 20, 20), (10, 20, 20)]
-    assert times(simulate(split, OpenLoop(requests), Linear())) == [(0, 30, 30), (0, 10, 10)]
-
-
 def test_zero_length_output_ends_with_its_prompt():
     result = simulate(config(), OpenLoop(plain_requests((0.0, 8, 0), (0.0, 8, 2))), Linear())
     empty, other = sorted(result.records, key=lambda record: record.request_id)

@@ -24,7 +24,7 @@ def arithmetic(a: int, b: int, x: float) -> float:
     if b != 0:
         total += 10 * (a // b) + a % b + max(a, b) - min(a, b, 2)
         total += a / b
-    first, second = abs(a), -b
+    first, second = max(a, -a), -b
     return total + x * (first if a > b else second) - int(x)
 
 
@@ -36,8 +36,7 @@ def walk(ring: Ring, add: int) -> int:
     while True:
         if j >= ring.count:
             break
-        part = ring.slots[1:]
-        found = found * 10 + ring.slots[j] + len(part) - len(ring.slots) + 1
+        found = found * 10 + ring.slots[j]
         j += 1
     return found
 

@@ -16,9 +16,8 @@ from pathlib import Path
 import torch
 from common import ROOT, replace_between, table
 
-from specsim.decoder.drafters.eagle import EagleWeights
+from specsim.decoder.drafters.eagle import EagleWeights, shipped_head
 from specsim.decoder.engine import Engine
-from specsim.decoder.heads import shipped_head
 from specsim.decoder.models import load_model
 from specsim.decoder.options import DecoderOptions, SamplingParams
 from specsim.decoder.requests import RequestResult

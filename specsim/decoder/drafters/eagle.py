@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specsim.data import data_root
 from specsim.decoder.attention import BatchRows, KVCache
 from specsim.decoder.config import ModelConfig
 from specsim.decoder.drafters.base import DraftSampler, Proposal, Proposer
@@ -105,6 +106,19 @@ class EagleWeights:
         }
         vocab = torch.arange(vocab_size) if vocab_size else None
         return cls(tensors, vocab, vocab_size - 1)
+
+
+def shipped_head(model: str) -> Path:
+    """The head file that ships for a model, by the model's name. Raises UsageError without one."""
+    folder = data_root("catalog") / "heads"
+    path = folder / model.lower() / "head.safetensors"
+    if not path.is_file():
+        have = ", ".join(sorted(p.parent.name for p in folder.glob("*/head.safetensors")))
+        raise UsageError(
+            f"no trained head ships for {model!r} (there is one for {have or 'no model'}); make "
+            "one with `specsim train-head`"
+        )
+    return path
 
 
 class EagleProposer(Proposer):

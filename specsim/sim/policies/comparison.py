@@ -9,6 +9,7 @@ hold together at 95 % (Bonferroni): among ten policies that do the same, none is
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from specsim.jsonable import Jsonable, jsonable
 from specsim.sim.build import Deployment
 from specsim.sim.compare import Arm, LoadPlan, Report, run_sides
 from specsim.sim.figures import DraftingFigures, Figures, value_at
@@ -24,7 +25,7 @@ JUDGED = {"goodput": True, "output_tok_s": True, "ttft_s.mean": False, "tpot_s.m
 
 
 @dataclass(frozen=True)
-class PairedDifference:
+class PairedDifference(Jsonable):
     """A figure under a policy less that under another, mean over seeds. interval: None for a
     single run. better: None where the interval holds 0."""
 
@@ -32,14 +33,6 @@ class PairedDifference:
     share: float | None  # of the other's mean
     interval: tuple[float, float] | None
     better: bool | None
-
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "mean": self.mean,
-            "share": self.share,
-            "interval": None if self.interval is None else list(self.interval),
-            "better": self.better,
-        }
 
 
 @dataclass(frozen=True)
@@ -73,12 +66,8 @@ class PolicyComparison:
                 {
                     "policy": name,
                     **arm.to_dict(),
-                    "against_first": {
-                        figure: found.to_dict()
-                        for figure, found in self.against_first.get(name, {}).items()
-                    } or None,
-                    "behind_best": found.to_dict()
-                    if (found := self.behind_best.get(name)) else None,
+                    "against_first": jsonable(self.against_first.get(name)) or None,
+                    "behind_best": jsonable(self.behind_best.get(name)),
                 }
                 for name, arm in self.arms.items()
             ],
