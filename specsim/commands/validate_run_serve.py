@@ -19,16 +19,16 @@ def make_engine(target: "Transformer", load: "ServingLoad", seed: int) -> "Engin
     import random
 
     from specsim.calibrate.price import HEAD_VOCAB
-    from specsim.decoder.acceptance import ForcedAcceptance
     from specsim.decoder.drafters.eagle import EagleWeights
     from specsim.decoder.engine import Engine
     from specsim.decoder.options import DecoderOptions
+    from specsim.speculation.acceptance import Acceptance
 
     options = DecoderOptions(
         method=load.method, num_speculative_tokens=load.k, max_num_seqs=load.max_num_seqs,
         max_model_len=load.prompt_len + load.output_len + 1, seed=seed, trim_drafts=False,
     )
-    forced = ForcedAcceptance.from_alpha(load.alpha, load.k) if load.k else None
+    forced = Acceptance.from_rate(load.alpha, load.k) if load.k else None
     head = None
     if load.method == "eagle":
         head = EagleWeights.random(target, seed, min(HEAD_VOCAB, target.config.vocab_size))

@@ -8,7 +8,7 @@ The package knows nothing of rooflines or simulation; it meets them only in meas
     weights, gguf_files, gguf_tokenizer, tokenizer          files
     layers, moe, transformer, attention, kv_cache           the forward pass
     kernels, native(_ops), triton_kernels   the fused kernels: torch, numba (CPU), Triton (CUDA)
-    state, sampling, acceptance, step       one draft-verify-sample-commit step, tensors only
+    state, sampling, step                   one draft-verify-sample-commit step, tensors only
     drafters, build                         draft model, EAGLE/MTP head, n-gram, suffix, early exit
     graphs, readback, timing                CUDA graphs, records to the host, phase times
     engine, requests, slots                 continuous batching

@@ -17,7 +17,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from specsim.decoder.acceptance import ForcedAcceptance
 from specsim.decoder.attention import AttentionBackend, PagedAttention, SlotAttention
 from specsim.decoder.build import build_drafter
 from specsim.decoder.drafters.eagle import EagleWeights
@@ -33,6 +32,7 @@ from specsim.decoder.step import ACCEPTED, EMITTED, FINISHED, HEADER, PROPOSED, 
 from specsim.decoder.timing import PhaseClock, StepTiming
 from specsim.decoder.transformer import Transformer
 from specsim.errors import CapacityError, UsageError, require
+from specsim.speculation.acceptance import Acceptance
 
 
 class Engine:
@@ -46,7 +46,7 @@ class Engine:
     def __init__(
         self, target: Transformer, options: DecoderOptions, *,
         draft: Transformer | EagleWeights | None = None,
-        acceptance: ForcedAcceptance | None = None,
+        acceptance: Acceptance | None = None,
         clock: Callable[[], float] = time.perf_counter, use_graphs: bool | None = None,
         use_triton: bool | None = None,
     ) -> None:

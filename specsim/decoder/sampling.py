@@ -186,7 +186,7 @@ def count_accepted(
     """Leading accepted drafts: ok [B, k] bool -> [B].
 
     draft_len [B] masks proposals that do not exist. forced [k]: conditional acceptance rates that
-    replace the outcome of the test, for timing (see `acceptance`).
+    replace the outcome of the test, for timing (see `Step.force`).
     """
     if forced is not None:
         assert u_accept is not None

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specsim.decoder.acceptance import ForcedAcceptance
 from specsim.decoder.attention import BatchRows, KVCache
 from specsim.decoder.drafters.base import Proposal, Proposer
 from specsim.decoder.sampling import (
@@ -30,6 +29,7 @@ from specsim.decoder.sampling import (
 )
 from specsim.decoder.state import SlotState
 from specsim.decoder.transformer import Transformer
+from specsim.speculation.acceptance import Acceptance
 
 # Columns of a record, before the k+1 emitted tokens and the k drafts.
 EMITTED, ACCEPTED, PROPOSED, FINISHED = 0, 1, 2, 3
@@ -46,12 +46,14 @@ class Step:
     cache: KVCache
     forced: Tensor | None = None
 
-    def force(self, acceptance: ForcedAcceptance | None) -> None:
-        """Switch forced acceptance on (rates for k positions) or off."""
+    def force(self, acceptance: Acceptance | None) -> None:
+        """Switch forced acceptance on (rates for k positions) or off: the normal test is computed
+        and overridden, so kernels and time are those of a real run and the text is not the
+        target's."""
         k = self.drafter.num_speculative_tokens
         self.forced = None
         if acceptance is not None and k:
-            rates = acceptance.for_k(k).conditional()
+            rates = acceptance.at(k).conditional()
             self.forced = torch.tensor(rates, dtype=torch.float64, device=self.state.n.device)
 
     def draft(self, rows: BatchRows, mode: SamplingMode) -> Proposal:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 
 from specsim.calibrate.records import Timing
-from specsim.decoder.acceptance import ForcedAcceptance
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
@@ -20,6 +19,7 @@ from specsim.decoder.timing import StepTiming
 from specsim.decoder.transformer import Transformer
 from specsim.measure.session import refill
 from specsim.measure.timer import RepeatLimits, repeat
+from specsim.speculation.acceptance import Acceptance
 
 
 class PreloadedEngine(Engine):
@@ -88,7 +88,7 @@ def run_steps(
         method=method, num_speculative_tokens=k, max_num_seqs=seqs, readback_lag=lag,
         max_model_len=ctx + room + k + 2, trim_drafts=False,
     )
-    acceptance = ForcedAcceptance((0.0,) * k) if k else None
+    acceptance = Acceptance((0.0,) * k) if k else None
     engine = PreloadedEngine(target, options, draft=draft, acceptance=acceptance,
                              use_graphs=use_graphs)
     engine.preload(seqs, ctx, room, seed)

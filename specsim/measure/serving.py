@@ -13,7 +13,6 @@ from itertools import accumulate
 
 from specsim.calibrate.records import Measurement, Timing
 from specsim.calibrate.summary import quantile
-from specsim.decoder.acceptance import ForcedAcceptance
 from specsim.decoder.engine import Engine
 from specsim.decoder.graphs import GraphRunner
 from specsim.decoder.options import DecoderOptions, SamplingParams
@@ -22,6 +21,7 @@ from specsim.decoder.sampling import SamplingMode
 from specsim.measure.models import MeasuredModel
 from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Session, measured
 from specsim.measure.timer import Timed, cpu_ratio
+from specsim.speculation.acceptance import Acceptance
 
 _LEAST_REQUESTS = 8
 
@@ -88,7 +88,7 @@ class _Server:
             max_model_len=load.prompt_len + load.output_len + 1, seed=session.seed,
             trim_drafts=False,
         )
-        acceptance = ForcedAcceptance.from_alpha(load.acceptance, load.k) if load.k else None
+        acceptance = Acceptance.from_rate(load.acceptance, load.k) if load.k else None
         engine = Engine(session.model(self.model), options, acceptance=acceptance)
         if isinstance(engine.runner, GraphRunner):  # captures must not fall into the timed run
             most = options.bucket(load.max_num_seqs)

@@ -5,7 +5,6 @@ Replicas are numbered first to last, prefill replicas before decode replicas: `F
 `RequestRecord.replica` count so.
 """
 
-import math
 from dataclasses import asdict, dataclass
 
 from specsim.errors import UsageError
@@ -18,13 +17,6 @@ MAX_BLOCKS = 1 << 40
 def whole(name: str, value: object, low: int, high: int = MAX_BLOCKS) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise UsageError(f"{name} is {value!r}; it must be a whole number from {low} to {high}")
-
-
-def seconds(name: str, value: float, *, positive: bool = False) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or math.isnan(value) or value < 0 or (positive and value == 0):
-        least = "above 0" if positive else "0 or more"
-        raise UsageError(f"{name} is {value!r}; it must be seconds, {least}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +34,6 @@ class BlockCosts:
     window_tokens: int = 0
     state_blocks: int = 0
     keeps_last_window: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("full_blocks", "window_blocks", "window_tokens", "state_blocks"):
-            whole(name, getattr(self, name), 0)
-        if self.window_blocks and not self.window_tokens:
-            raise UsageError(
-                f"window_blocks is {self.window_blocks}, but window_tokens is 0; say how long the "
-                "window is"
-            )
 
     def window_units(self, step_tokens: int, block_size: int) -> int:
         """Units of `block_size` tokens of a window that a request holds at most: vLLM's cap, the
@@ -105,22 +88,9 @@ class EngineRules:
 
     def __post_init__(self) -> None:
         whole("max_num_seqs", self.max_num_seqs, 1, 65536)
-        whole("max_num_batched_tokens", self.max_num_batched_tokens, 1, 1 << 30)
-        whole("block_size", self.block_size, 1, 1 << 20)
-        whole("readback_lag_steps", self.readback_lag_steps, 0, 1)
-        whole("output_reserve_steps", self.output_reserve_steps, 1)
-        for name in ("watermark", "output_reserve", "output_reserve_min"):
-            value = getattr(self, name)
-            if not 0 <= value <= 1:
-                raise UsageError(f"{name} is {value!r}; it must be a share from 0 to 1")
-        if self.victim not in ("last", "fewest_tokens"):
-            raise UsageError(f"victim is {self.victim!r}; it must be 'last' or 'fewest_tokens'")
 
 
 VLLM = EngineRules()
-
-
-MOST_REPLICAS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +106,6 @@ class PrefillPool:
     rules: EngineRules | None = None
     num_kv_blocks: int = 0
     block_costs: BlockCosts | None = None
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.n_replicas <= MOST_REPLICAS:
-            raise UsageError(
-                f"prefill replicas are {self.n_replicas}; there must be 1 to {MOST_REPLICAS}"
-            )
 
     def to_dict(self) -> dict[str, object]:
         """Plain settings, for the record beside a result."""

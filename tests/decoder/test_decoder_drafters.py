@@ -132,9 +132,9 @@ def test_eagle_drafts_equal_a_run_without_cache(vocab, chunk):
                              max_model_len=90, max_num_batched_tokens=chunk)
     engine = Engine(target, options, draft=weights)
     # Emitted text that follows the drafts now and then, so that all accepted lengths occur.
-    from specsim.decoder.acceptance import ForcedAcceptance
+    from specsim.speculation.acceptance import Acceptance
 
-    engine._step.force(ForcedAcceptance.from_alpha(0.6, 3))
+    engine._step.force(Acceptance.from_rate(0.6, 3))
     rng = random.Random(3)
     texts, checked, lengths = {}, 0, set()
     for i in range(4):

@@ -6,16 +6,16 @@ import pytest
 import torch
 
 from decoder_helpers import LLAMA
-from specsim.decoder.acceptance import ForcedAcceptance
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
 from specsim.decoder.requests import EngineRequest
 from specsim.decoder.sampling import ACCEPT, count_accepted, uniforms
+from specsim.speculation.acceptance import Acceptance
 
 
 def test_rates_within_four_standard_errors():
     rates = (0.8, 0.55, 0.55, 0.2)
-    forced = torch.tensor(ForcedAcceptance(rates).conditional(), dtype=torch.float64)
+    forced = torch.tensor(Acceptance(rates).conditional(), dtype=torch.float64)
     draws = 400_000
     u = uniforms(torch.arange(draws).unsqueeze(1), torch.arange(4), ACCEPT)
     accepted = count_accepted(torch.zeros((draws, 4), dtype=torch.bool), None, forced, u)
@@ -26,7 +26,7 @@ def test_rates_within_four_standard_errors():
 
 def test_tokens_per_step_follow_the_geometric_formula():
     alpha, k, draws = 0.7, 4, 400_000
-    forced = torch.tensor(ForcedAcceptance.from_alpha(alpha, k).conditional(), dtype=torch.float64)
+    forced = torch.tensor(Acceptance.from_rate(alpha, k).conditional(), dtype=torch.float64)
     u = uniforms(torch.arange(draws).unsqueeze(1), torch.arange(k), ACCEPT)
     accepted = count_accepted(torch.zeros((draws, k), dtype=torch.bool), None, forced, u)
     want = (1 - alpha ** (k + 1)) / (1 - alpha)
@@ -41,7 +41,7 @@ def test_through_the_engine(tiny, temperature):
     options = DecoderOptions(method="draft_model", num_speculative_tokens=3, max_num_seqs=32,
                              max_model_len=128)
     engine = Engine(tiny["llama"], options, draft=tiny["draft"],
-                    acceptance=ForcedAcceptance(rates))
+                    acceptance=Acceptance(rates))
     params = SamplingParams(max_tokens=100, temperature=temperature, ignore_eos=True)
     results = engine.run((0.0, EngineRequest(f"r{i}", [i % LLAMA.vocab_size], params))
                          for i in range(64))
@@ -57,7 +57,7 @@ def test_through_the_engine(tiny, temperature):
 def test_a_proposal_that_does_not_exist_is_not_accepted(tiny):
     """n-gram under certain acceptance: only real proposals count."""
     options = DecoderOptions(method="ngram", num_speculative_tokens=3, max_model_len=64)
-    engine = Engine(tiny["llama"], options, acceptance=ForcedAcceptance((1.0, 1.0, 1.0)))
+    engine = Engine(tiny["llama"], options, acceptance=Acceptance((1.0, 1.0, 1.0)))
     results = engine.run([(0.0, EngineRequest("a", [1, 2, 3], SamplingParams(max_tokens=40)))])
     proposed = [p for p, _ in results[0].steps]
     assert 0 in proposed

@@ -55,9 +55,9 @@ def engine_for(method, family, page_size, forced=False):
     )
     engine = Engine(target, options, draft=draft)
     if forced:
-        from specsim.decoder.acceptance import ForcedAcceptance
+        from specsim.speculation.acceptance import Acceptance
 
-        engine._step.force(ForcedAcceptance.from_alpha(0.5, METHODS[method]))
+        engine._step.force(Acceptance.from_rate(0.5, METHODS[method]))
     return engine
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from specsim.decoder.acceptance import ForcedAcceptance
 from specsim.decoder.options import DecoderOptions, SamplingParams
 from specsim.decoder.requests import EngineStats
 from specsim.errors import UsageError
@@ -46,30 +45,6 @@ def test_engine_rules(wrong, message):
 def test_batches_are_padded_to_the_next_bucket():
     options = DecoderOptions()
     assert [options.bucket(n) for n in (1, 2, 3, 17, 256, 300)] == [1, 2, 4, 24, 256, 300]
-
-
-def test_forced_rates_become_conditional():
-    forced = ForcedAcceptance((0.8, 0.4, 0.4, 0.0, 0.0))
-    assert forced.conditional() == pytest.approx((0.8, 0.5, 1.0, 0.0, 0.0))
-    assert forced.for_k(2).rates == (0.8, 0.4)
-
-
-def test_forced_rates_of_independent_drafts():
-    assert ForcedAcceptance.from_alpha(0.5, 3).rates == (0.5, 0.25, 0.125)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: ForcedAcceptance((0.5, 0.6)), "non-increasing"),
-        (lambda: ForcedAcceptance((1.2,)), "1.2"),
-        (lambda: ForcedAcceptance.from_alpha(-0.1, 4), "-0.1"),
-        (lambda: ForcedAcceptance((0.5,)).for_k(2), "one per position"),
-    ],
-)
-def test_impossible_forced_rates(make, message):
-    with pytest.raises(UsageError, match=message):
-        make()
 
 
 def test_counters_grow_from_a_snapshot():

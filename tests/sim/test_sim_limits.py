@@ -117,19 +117,10 @@ def test_speculation_without_acceptance_is_refused():
     ("make", "words"),
     [
         (lambda: EngineRules(max_num_seqs=0), "max_num_seqs is 0"),
-        (lambda: EngineRules(block_size=2.5), "block_size is 2.5"),
-        (lambda: EngineRules(watermark=1.5), "share from 0 to 1"),
-        (lambda: EngineRules(victim="first"), "must be 'last' or 'fewest_tokens'"),
         (lambda: SpeculationRules(-1), "num_speculative_tokens is -1"),
         (lambda: SpeculationRules(0, verify_tokens=4), "needs the root"),
-        (lambda: SpeculationRules(2, per_batch_size=((2, 3, 1),)), "must start at 1"),
-        (lambda: SpeculationRules(2, per_batch_size=((1, 3, 1), (3, 4, 0))), "not overlap"),
         (lambda: SpeculationRules(2, adaptive=((1, (3, 1)),)), "must rise"),
         (lambda: SpeculationRules(2, adaptive=((4, (1,)),)), "tiers start at"),
-        (
-            lambda: SpeculationRules(2, per_batch_size=((1, 2, 1),), adaptive=((1, (1,)),)),
-            "exclude each other",
-        ),
     ],
 )
 def test_rules_that_no_engine_has_are_refused(make, words):
