@@ -129,8 +129,7 @@ class Engine:
         return bool(self._waiting or self._slots or self._in_flight or self._cancelled)
 
     def add(self, request: EngineRequest, arrival_s: float | None = None) -> None:
-        """Queue a request. Raises UsageError when it can never run, CapacityError when the queue
-        is full."""
+        """Queue a request. Raises UsageError or CapacityError when it can never run."""
         prompt, params = request.prompt_ids, request.params
         limit, vocab = self.options.max_model_len, self.target.config.vocab_size
         bad, stops = next((t for t in prompt if not 0 <= t < vocab), None), self._stops(params)
@@ -144,11 +143,6 @@ class Engine:
              f"{len(stops)} stop tokens, the model's own among them; at most {MAX_STOP_IDS} are "
              "supported"),
         )
-        if len(self._waiting) >= self.options.max_waiting:
-            raise CapacityError(
-                f"{len(self._waiting)} requests are waiting, the limit is "
-                f"{self.options.max_waiting}; try again later"
-            )
         known = {slot.request.request_id for slot in self._slots.values()}
         known |= {waiting.request_id for waiting, _ in self._waiting}
         if request.request_id in known:

@@ -73,7 +73,6 @@ class DecoderOptions:
     max_num_seqs: int = 8
     max_model_len: int = 2048
     max_num_batched_tokens: int = 512
-    max_waiting: int = 1_000_000
     page_size: int = 0
     kv_pages: int = 0  # 0: enough for max_num_seqs full requests
     readback_lag: int | None = None

@@ -56,9 +56,7 @@ class Tokenizer:
         found: int | None = None if token is None else self._backend.token_to_id(token)
         return found
 
-    def chat_text(
-        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
-    ) -> str:
+    def chat_text(self, messages: Sequence[Mapping[str, str]]) -> str:
         """The prompt text of a conversation: messages of {'role', 'content'}."""
         for message in messages:
             if not isinstance(message.get("role"), str) or "content" not in message:
@@ -73,8 +71,7 @@ class Tokenizer:
         environment.globals["raise_exception"] = _raise_in_template
         try:
             return environment.from_string(self._template).render(
-                messages=list(messages), add_generation_prompt=add_generation_prompt,
-                **self._specials,
+                messages=list(messages), add_generation_prompt=True, **self._specials
             )
         except Exception as error:  # the checkpoint's own program may fail in any way
             raise UsageError(
@@ -92,8 +89,8 @@ class TextStream:
     a piece is given out only when the text up to it no longer ends in a replacement character.
     """
 
-    def __init__(self, tokenizer: Tokenizer, skip_special: bool = True) -> None:
-        self._tokenizer, self._skip = tokenizer, skip_special
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
         self._ids: list[int] = []
         self._sent = 0  # tokens whose text has been given out
         self._base = 0  # earlier tokens decoded along, so that joins come out right
@@ -109,8 +106,8 @@ class TextStream:
 
     def _texts(self) -> tuple[str, str]:
         """What was given out of the tokens decoded along, and all of them as text."""
-        old = self._tokenizer.decode(self._ids[self._base : self._sent], self._skip)
-        return old, self._tokenizer.decode(self._ids[self._base :], self._skip)
+        old = self._tokenizer.decode(self._ids[self._base : self._sent])
+        return old, self._tokenizer.decode(self._ids[self._base :])
 
     def finish(self) -> str:
         """What was held back at the end of the stream."""

@@ -14,7 +14,6 @@ from specsim.planning.cost import Cost
 from specsim.planning.flags import ReadyCommand, ready_flags
 from specsim.planning.ladder import Bracket
 from specsim.planning.limits import Limit
-from specsim.sim.config import RunSettings
 from specsim.sim.passing import MOST, PassVerdict
 from specsim.sim.stationarity import Stationarity
 
@@ -28,7 +27,7 @@ def flags_of(study: Study, system: System) -> ReadyCommand:
     """What to type for `system` as the study ran it. UsageError where nothing starts it."""
     return ready_flags(
         system,
-        max_model_len=cast(RunSettings, dict(study.settings)).get("max_model_len", 0),
+        max_model_len=cast(int, dict(study.settings).get("max_model_len", 0)),
         prefix_caching=study.prefix_caching is not False,
     )
 

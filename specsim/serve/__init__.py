@@ -1,8 +1,7 @@
 """An OpenAI-compatible HTTP server around the decoder: what engines serve, measured like engines.
 
     settings        limits of a server
-    errors          errors as OpenAI's clients expect them
-    bodies, protocol    request bodies: their declared shapes, and what they ask for
+    bodies, protocol    request bodies: their declared shapes, errors, and what they ask for
     tokenizing      prompts to token ids in two worker threads, short ones apart from long ones
     text            text of a growing answer, cut at stop strings
     metrics         counters and histograms under vLLM's names

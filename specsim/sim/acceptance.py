@@ -39,10 +39,9 @@ def splitmix64(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class DrawSource(Protocol):
-    """Blocks of draws. by_position: indexed by output position instead of verify step."""
+    """Blocks of draws."""
 
     k: int
-    by_position: bool
     skips: bool
 
     def block(self, request_id: int, number: int) -> Bytes:
@@ -61,8 +60,6 @@ class SpreadDraws:
     `persistence`, else drawn anew. Same seed, same draws. compiled: they are read off by machine
     code, to the same bytes.
     """
-
-    by_position = False
 
     def __init__(
         self, acceptance: Acceptance, spread: AcceptanceSpread = INDEPENDENT, *, k: int,
@@ -172,32 +169,28 @@ class SpreadDraws:
 class Recorded:
     """Recorded accepted drafts, request by request; ids beyond the record start over.
 
-    by 'step': accepted drafts of each verify step, in order. by 'position': for each output
-    position, the drafts that would be accepted if a step started there (for a long draft), so
-    that any k can be replayed. A request that outlives its record starts it again.
+    sequences: accepted drafts of each verify step, in order. A request that outlives its record
+    starts it again.
     """
 
     skips = False
 
-    def __init__(self, sequences: Sequence[Sequence[int]], *, k: int, by: str = "step") -> None:
-        if by not in ("step", "position"):
-            raise UsageError(f"recorded acceptance is by {by!r}; it must be 'step' or 'position'")
+    def __init__(self, sequences: Sequence[Sequence[int]], *, k: int) -> None:
         if not sequences:
             raise UsageError("there is no recorded request to replay; give at least one")
         self.k = k
-        self.by_position = by == "position"
         self._sequences: list[Bytes] = []
         for i, sequence in enumerate(sequences):
             if not len(sequence):
                 raise UsageError(f"recorded request {i} is empty; leave it out")
             values = np.asarray(sequence, dtype=np.int64)
-            if values.min() < 0 or (not self.by_position and values.max() > k):
+            if values.min() < 0 or values.max() > k:
                 worst = int(values.min() if values.min() < 0 else values.max())
                 raise UsageError(
                     f"recorded request {i} has an accepted length of {worst}, but it must be from "
                     f"0 to k = {k}; the bonus token is not counted"
                 )
-            self._sequences.append(np.minimum(values, k).astype(np.uint8))
+            self._sequences.append(values.astype(np.uint8))
 
     def block(self, request_id: int, number: int) -> Bytes:
         sequence = self._sequences[request_id % len(self._sequences)]

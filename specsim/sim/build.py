@@ -6,7 +6,7 @@ seconds.
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import cast
+from typing import Any
 
 from specsim.analytic.apart import Apart
 from specsim.analytic.closed import request_overhead_s
@@ -17,7 +17,7 @@ from specsim.latency.price import keep
 from specsim.latency.shape import StepCost, StepShape
 from specsim.latency.step import LatencyModel
 from specsim.sim.cache_blocks import cache_blocks
-from specsim.sim.config import RunSettings, SimConfig, SpeculationRules
+from specsim.sim.config import SimConfig, SpeculationRules
 from specsim.sim.engine_rules import EngineRules, PrefillPool
 from specsim.sim.policies.adaptive import Tiers
 from specsim.sim.policies.choice import LengthRules, PolicyChoice, length_rules
@@ -181,7 +181,7 @@ class Deployment:
     acceptance_spread: None: the fitted set of the method. prefix_caching: None: as the engine.
     per_batch_size: see `SpeculationRules`. policy: what decides on draft lengths instead.
     apart: replicas that compute the prompts, where those of `system` decode.
-    settings: further fields of `SimConfig` (`RunSettings`), which replace what is built here.
+    settings: further fields of `SimConfig`, which replace what is built here.
     """
 
     system: System
@@ -199,7 +199,7 @@ class Deployment:
         system = self.system
         rules = engine_rules(system, prefix_caching=self.prefix_caching)
         blocks = cache_blocks(system, prefix_caching=rules.prefix_caching)
-        settings = cast(RunSettings, dict(self.settings))
+        settings: dict[str, Any] = dict(self.settings)
         longest = settings.pop("max_model_len", None)
         settings.setdefault("request_overhead_s", request_overhead_s(system))
         if self.apart is not None:

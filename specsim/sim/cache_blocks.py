@@ -19,7 +19,7 @@ Where all layers are of one kind, and in engines that have a pool for each kind,
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specsim.analytic.system import System
 from specsim.errors import CapacityError
@@ -70,9 +70,7 @@ def cache_blocks(system: System, *, prefix_caching: bool = True) -> CacheBlocks:
         )
     costs = found.costs
     if keeps_last and costs.window_blocks:
-        costs = BlockCosts(
-            costs.full_blocks, costs.window_blocks, costs.window_tokens, costs.state_blocks, True
-        )
+        costs = replace(costs, keeps_last_window=True)
     return CacheBlocks(found.num_kv_blocks, found.block_size, found.block_bytes, costs)
 
 
@@ -106,8 +104,7 @@ def _by_bytes(plan: MemoryPlan, attention: list[_GroupKind]) -> CacheBlocks:
         share = min(PARTS - 1, max(1, round(full / block_bytes)))
         costs = BlockCosts(share, PARTS - share, costs.window_tokens)
     if state:
-        held = math.ceil(state / block_bytes)
-        costs = BlockCosts(costs.full_blocks, costs.window_blocks, costs.window_tokens, held)
+        costs = replace(costs, state_blocks=math.ceil(state / block_bytes))
     blocks = min(MAX_BLOCKS, int(plan.pool_bytes / block_bytes))
     return CacheBlocks(blocks, unit_tokens, block_bytes, costs)
 

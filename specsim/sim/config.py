@@ -8,17 +8,11 @@ memory is short) that names the value and the way out.
 
 import math
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from specsim.errors import CapacityError, UsageError
 from specsim.jsonable import jsonable
-from specsim.sim.engine_rules import (
-    VLLM,
-    BlockCosts,
-    EngineRules,
-    PrefillPool,
-    whole,
-)
+from specsim.sim.engine_rules import VLLM, BlockCosts, EngineRules, PrefillPool, whole
 from specsim.sim.policies.adaptive import Tiers
 from specsim.sim.policies.choice import PolicyChoice
 from specsim.sim.policies.table import BatchTable, drafts_by_batch
@@ -118,26 +112,6 @@ class Fault:
                 f"a replica that fails at {self.fail_s} s cannot be back at {self.return_s} s; "
                 "return_s must be later"
             )
-
-
-class RunSettings(TypedDict, total=False):
-    """Fields of `SimConfig` that a deployment leaves open."""
-
-    max_model_len: int
-    request_overhead_s: float
-    recorded: "Recorded"
-    n_replicas: int
-    prefill: PrefillPool | None
-    router: str
-    max_concurrent: int
-    retry: str
-    faults: tuple[Fault, ...]
-    warmup_s: float
-    duration_s: float
-    request_timeout_s: float
-    stall_s: float
-    compiled: bool | None
-    slo: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,6 @@ class StepRules:
     reserve_full_isl: bool = False
     preempt_fewest_tokens: bool = False  # else the request admitted last
     draws: int = 0  # entries of `Core.accept` per slot
-    draws_by_position: bool = False  # draws are indexed by output position, not verify step
     draws_skip: bool = False  # some verify steps carry no draft
     adaptive: bool = False
     asks_policy: bool = False  # a policy outside decides on every draft (`policies`)

@@ -107,17 +107,10 @@ def join_rows(c: Core, slot: int) -> None:
     c.n_rows = r + 1
     c.context += request.computed
     if c.rules.num_speculative_tokens > 0:
-        steps = steps_of_draws(c, c.rules.draws - request.draw)
+        steps = c.rules.draws - request.draw
         c.safe_draws = min(c.safe_draws, steps) if r > 0 else steps
     c.least_left = min(c.least_left, request.remaining) if r > 0 else request.remaining
     request.where = DECODING
-
-
-def steps_of_draws(c: Core, draws: int) -> int:
-    """Verify steps that `draws` surely last for."""
-    if c.rules.draws_by_position:
-        return (draws + c.rules.num_speculative_tokens) // (c.rules.num_speculative_tokens + 1)
-    return draws
 
 
 def send_chunk(c: Core, slot: int, new: int, end_s: float) -> None:

@@ -71,8 +71,6 @@ def emit_rows(c: Core, count: int) -> int:
             size = len(c.accepted_rows)
             c.accepted_rows += np.bincount(accepted, minlength=size)
             c.complete_rows += np.bincount(accepted[accepted == gain[3]], minlength=size)
-        if c.rules.draws_by_position:
-            gain[1] += accepted
         rows.gains[:, :count] += gain
         accepted += 1
         got = np.minimum(accepted, left, out=accepted)

@@ -47,7 +47,6 @@ def grow_rows_loop(c: Core, count: int, width: int) -> bool:
 def emit_rows_loop(c: Core, count: int) -> int:
     drafts = c.drafts
     skips = c.rules.draws_skip
-    by_position = c.rules.draws_by_position
     ragged = c.rules.ragged
     asks = c.rules.asks_policy
     accept = c.accept
@@ -79,7 +78,7 @@ def emit_rows_loop(c: Core, count: int) -> int:
             all_accepted += accepted
             got = accepted + 1
             if not ragged or depths[r] > 0:
-                draw[r] += got if by_position > 0 else 1
+                draw[r] += 1
         got = min(got, left[r])
         left[r] -= got
         computed[r] += got

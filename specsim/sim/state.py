@@ -138,7 +138,6 @@ def _rules(run: RunContext) -> StepRules:
     out.drop_last_cached_block = k > 0 and spec.drop_last_cached_block
     out.preempt_fewest_tokens = rules.victim == "fewest_tokens"
     out.draws = DRAWS
-    out.draws_by_position = source is not None and source.by_position
     out.draws_skip = source is not None and source.skips
     out.adaptive = k > 0 and bool(spec.adaptive)
     out.asks_policy = k > 0 and spec.policy is not None

@@ -28,7 +28,7 @@ from specsim.sim.core import (
     pop,
     push,
 )
-from specsim.sim.joining import join_rows, send_chunk, steps_of_draws
+from specsim.sim.joining import join_rows, send_chunk
 from specsim.sim.kv import publish_prefix
 from specsim.sim.kv_window import SWEEP, move_window, sweep
 from specsim.sim.policies.adaptive import observe_step
@@ -123,7 +123,7 @@ def settle_step(c: Core) -> bool:
     seqs = c.scheduled
     if seqs > 0 and c.drafts > 0:
         if c.safe_draws <= 0:
-            c.safe_draws = steps_of_draws(c, draws_left(c))
+            c.safe_draws = draws_left(c)
             if c.safe_draws <= 0:
                 return False
         c.safe_draws -= 1

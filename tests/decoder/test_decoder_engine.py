@@ -417,15 +417,12 @@ def test_requests_that_cannot_run_are_refused(tiny, request_, message):
         engine_of(tiny["llama"]).add(request_)
 
 
-def test_queue_is_bounded_and_ids_are_unique(tiny):
-    engine = engine_of(tiny["llama"], max_waiting=2)
+def test_ids_are_unique(tiny):
+    engine = engine_of(tiny["llama"])
     few = SamplingParams(max_tokens=2)
     engine.add(EngineRequest("a", [1], few))
     with pytest.raises(UsageError, match="'a' is already running"):
         engine.add(EngineRequest("a", [1], few))
-    engine.add(EngineRequest("b", [1], few))
-    with pytest.raises(CapacityError, match="2 requests are waiting"):
-        engine.add(EngineRequest("c", [1], few))
 
 
 def test_a_request_larger_than_the_cache_is_refused_at_once(tiny):

@@ -152,25 +152,6 @@ def test_same_request_has_the_same_luck_in_another_batch():
     assert accepted(1) == accepted(64)
 
 
-def test_recorded_positions_replay_any_draft_length():
-    """By position: the step that starts at output position i accepts min(record[i], k)."""
-    record = [3, 0, 1, 0, 2, 1, 0]
-    (three,) = simulate(
-        config(k=3, recorded=Recorded([record], k=3, by="position")),
-        OpenLoop(plain_requests((0.0, 1, 8))),
-        Linear(0.01),
-    ).records
-    # Starts at 0 (4 tokens), 4 (3 tokens): 1 + 4 + 3 = 8 in three chunks.
-    assert (three.chunks, three.accepted_tokens) == (3, 5)
-    (one,) = simulate(
-        config(k=1, recorded=Recorded([record], k=1, by="position")),
-        OpenLoop(plain_requests((0.0, 1, 8))),
-        Linear(0.01),
-    ).records
-    # 0: 2 tokens, 2: 2, 4: 2, 6: 1 of the last.
-    assert (one.chunks, one.accepted_tokens) == (5, 3)
-
-
 def test_long_outputs_draw_further_blocks():
     cfg = config(k=3, acceptance=CURVE, num_kv_blocks=100_000)
     (record,) = simulate(

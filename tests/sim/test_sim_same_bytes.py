@@ -70,7 +70,7 @@ def random_speculation(draw):
         k = 7
     if draw.random() < 0.25:
         steps = [[draw.randint(0, k) for _ in range(draw.randint(1, 50))] for _ in range(5)]
-        return spec, None, Recorded(steps, k=k, by=draw.choice(["step", "position"]))
+        return spec, None, Recorded(steps, k=k)
     rates = [0.8 * 0.7**i for i in range(k)]
     share = draw.choice([1.0, 1.0, 0.6])
     return spec, Acceptance.from_unconditional(rates, draft_probability=share), None

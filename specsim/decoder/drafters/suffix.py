@@ -2,12 +2,12 @@
 
 Proposes the continuation that followed the longest matching suffix, in the request's own text and
 in a store of finished answers, choosing among several matches the token seen most often. It stops
-when the estimated probability of the whole draft falls under `min_prob`, or when the draft is
-`max_factor` times as long as the match, so a short match risks a short draft (the rules of suffix
+when the estimated probability of the whole draft falls under `MIN_PROB`, or when the draft is
+as long as the match, so a short match risks a short draft (the rules of suffix
 decoding: Oliaro et al. 2024; Snowflake's arctic-inference has a tree version).
 
 Texts are indexed by their 1-, 2- and 3-grams. The longest indexed n-gram that occurs gives the
-candidates (the most recent `max_candidates`), which are then compared backwards up to `max_match`.
+candidates (the most recent `MAX_CANDIDATES`), which are then compared backwards.
 """
 
 from collections import Counter
@@ -19,24 +19,28 @@ from specsim.decoder.attention import BatchRows
 from specsim.decoder.drafters.base import Proposal, Proposer
 from specsim.decoder.sampling import SamplingMode
 
+MAX_ORDER = 3  # longest n-gram in the index
+MAX_MATCH = 24  # tokens that are compared backwards
+MIN_PROB = 0.1
+MAX_CANDIDATES = 64
+MAX_STORE_TOKENS = 500_000
 _SEPARATOR = -1  # between texts of the store; matches nothing, and no proposal crosses it
 
 
 class SuffixIndex:
     """A growing token list with its n-grams' end positions."""
 
-    __slots__ = ("_ends", "_max_order", "tokens")
+    __slots__ = ("_ends", "tokens")
 
-    def __init__(self, max_order: int = 3) -> None:
+    def __init__(self) -> None:
         self.tokens: list[int] = []
-        self._max_order = max_order
         self._ends: dict[tuple[int, ...], list[int]] = {}
 
     def append(self, token: int) -> None:
         """Add a token; it can be proposed at once, and be matched on once it has a follower."""
         end = len(self.tokens)
         self.tokens.append(token)
-        for order in range(1, self._max_order + 1):
+        for order in range(1, MAX_ORDER + 1):
             first = end - order
             if first < 0 or _SEPARATOR in self.tokens[first:end]:
                 break
@@ -50,7 +54,7 @@ class SuffixIndex:
         self, context: Sequence[int], max_match: int, max_candidates: int
     ) -> tuple[int, list[int]]:
         """(length of the longest match with the end of `context`, positions that follow it)."""
-        for order in range(min(self._max_order, len(context)), 0, -1):
+        for order in range(min(MAX_ORDER, len(context)), 0, -1):
             ends = self._ends.get(tuple(context[-order:]))
             if not ends:
                 continue
@@ -102,14 +106,8 @@ class SuffixProposer(Proposer):
 
     host_side = True
 
-    def __init__(
-        self, num_speculative_tokens: int, max_match: int = 24, max_factor: float = 1.0,
-        min_prob: float = 0.1, max_candidates: int = 64, max_store_tokens: int = 500_000,
-    ) -> None:
+    def __init__(self, num_speculative_tokens: int) -> None:
         self.num_speculative_tokens = num_speculative_tokens
-        self._max_match, self._max_factor = max_match, max_factor
-        self._min_prob, self._max_candidates = min_prob, max_candidates
-        self._max_store_tokens = max_store_tokens
         self._own: dict[int, SuffixIndex] = {}
         self._store = SuffixIndex()
 
@@ -123,7 +121,7 @@ class SuffixProposer(Proposer):
     def finish(self, slot: int, answer: Sequence[int]) -> None:
         """Forget the request; keep its answer for later ones while the store has room."""
         self._own.pop(slot, None)
-        if answer and len(self._store.tokens) + len(answer) < self._max_store_tokens:
+        if answer and len(self._store.tokens) + len(answer) < MAX_STORE_TOKENS:
             self._store.extend([*answer, _SEPARATOR])
 
     def drafts(self, slot: int) -> list[int]:
@@ -132,11 +130,8 @@ class SuffixProposer(Proposer):
         best: list[int] = []
         score = 0.0
         for index in (own, self._store):
-            length, starts = index.continuations(
-                own.tokens, self._max_match, self._max_candidates
-            )
-            most = min(self.num_speculative_tokens, int(self._max_factor * length))
-            draft, probs = follow(index, starts, most, self._min_prob)
+            length, starts = index.continuations(own.tokens, MAX_MATCH, MAX_CANDIDATES)
+            draft, probs = follow(index, starts, min(self.num_speculative_tokens, length), MIN_PROB)
             if sum(probs) > score:
                 best, score = draft, sum(probs)
         return best
