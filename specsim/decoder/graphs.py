@@ -17,7 +17,7 @@ that padding, buffers, staging and bounds of the graph runner are tested where n
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -95,16 +95,8 @@ def widened(record: Tensor, k: int, full: int) -> Tensor:
     return torch.cat((emitted, gap, drafts, gap), dim=1)
 
 
-class Event(Protocol):
-    """A point in the device's work."""
-
-    def record(self) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-
 class NoEvent:
-    """Of a device that has always done what it was told."""
+    """A point in the work of a device that has always done what it was told."""
 
     def record(self) -> None:
         return
@@ -129,7 +121,7 @@ class Capture:
         """int64 [count] on the host that the device can copy from."""
         return torch.empty(count, dtype=torch.int64)
 
-    def event(self) -> Event:
+    def event(self) -> NoEvent | torch.cuda.Event:
         return NoEvent()
 
 
@@ -157,7 +149,7 @@ class CudaCapture(Capture):
     def pinned(self, count: int) -> Tensor:
         return super().pinned(count).pin_memory()
 
-    def event(self) -> Event:
+    def event(self) -> torch.cuda.Event:
         return torch.cuda.Event()  # type: ignore[no-untyped-call]
 
 

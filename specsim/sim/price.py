@@ -86,7 +86,7 @@ def at_drafts(c: Core, prices: Prices, drafts: int) -> bool:
         return False
     context = mean_context(c)
     if c.new_tokens == 0:
-        seconds = decode_seconds(prices, tier, seqs, context)
+        seconds = at_context(prices, prices.decode_s, tier, seqs, context)
         if is_missing(seconds):
             return False
         c.step_s = c.free_s = seconds
@@ -176,10 +176,6 @@ def scheduled_context(c: Core) -> int:
 def mean_context(c: Core) -> float:
     """Cached tokens per scheduled decoding request."""
     return scheduled_context(c) / c.scheduled if c.scheduled > 0 else 0.0
-
-
-def decode_seconds(prices: Prices, tier: int, seqs: int, context: float) -> float:
-    return at_context(prices, prices.decode_s, tier, seqs, context)
 
 
 def at_context(prices: Prices, table: Floats3, tier: int, row: int, context: float) -> float:

@@ -24,7 +24,7 @@ from specsim.latency.shape import PrefillChunk, StepCost, StepShape
 from specsim.sim.config import SimConfig, SpeculationRules
 from specsim.sim.core import EXACT_MIXED, LEAD, WORK, Core, Floats4, Prices
 from specsim.sim.price import (
-    decode_seconds,
+    at_context,
     drafts_above,
     interpolate,
     mean_context,
@@ -124,7 +124,8 @@ class Surface:
         """Seconds of a step of `seqs` sequences with `context` cached tokens each, without prompts,
         that verifies `now` drafts of each and proposes `following`."""
         self._fill_decode(seqs, context, now, following)
-        return decode_seconds(self.prices, self.prices.tier[now][following], seqs, context)
+        prices = self.prices
+        return at_context(prices, prices.decode_s, prices.tier[now][following], seqs, context)
 
     def _fill_decode(self, seqs: int, context: float, now: int, following: int) -> None:
         """Ask for the entries of the decode table around a context. The first to use a cell of it
@@ -149,7 +150,7 @@ class Surface:
             if ends in self.lines:
                 return
             middle = float(sum(ends) // 2)
-            chord_s = decode_seconds(prices, tier, seqs, middle)
+            chord_s = at_context(prices, prices.decode_s, tier, seqs, middle)
             narrow = ends[1] - ends[0] <= NARROWEST
             if narrow or abs(price(middle) - chord_s) <= MOST_BEND * chord_s:
                 self.lines.add(ends)
