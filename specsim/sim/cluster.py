@@ -334,7 +334,7 @@ class Cluster:
         """Account for everything that is still inside, and check that nothing was lost."""
         self.closing = True
         for replica in self.replicas:
-            self.counters.arrived -= replica.unsent
+            self.counters.arrived -= replica.core.standby.count  # ready, but never sent
             replica.close()
         for ticket in [*self.queue, *self.between, *self._front_end.values()]:
             self._note(ticket, UNFINISHED, ticket.counts, ticket.times)

@@ -199,16 +199,6 @@ class Replica(Slots):
         self._flush()
 
     @property
-    def unsent(self) -> int:
-        """Requests that a closed loop inside the engine holds ready but has not sent."""
-        return self.core.standby.count
-
-    @property
-    def clock_s(self) -> float:
-        """How far the engine has run."""
-        return self.core.clock_s
-
-    @property
     def kv_usage_max(self) -> float:
         return self.core.held_max / self.run.config.most_kv_blocks
 

@@ -201,7 +201,7 @@ class _Watch:
         self.cluster.hand_over()
         counters = self.cluster.counters
         ended = counters.arrived - counters.inside
-        now_s = max(replica.clock_s for replica in self.cluster.replicas)
+        now_s = max(replica.core.clock_s for replica in self.cluster.replicas)
         shares = []
         if self._total:
             shares.append(ended / self._total)
