@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.registry import Collector
 
 from specsim.report.export_chunks import ChunkTimes
 from specsim.report.export_vllm_bench import position_rates
@@ -17,17 +19,21 @@ from specsim.version import __version__
 from specsim.vllm_files import BUCKETS, length_buckets
 
 LENGTHS = length_buckets(5e6)
+_ENDED = {  # finished_reason -> how requests end here
+    "stop": (), "abort": ("timeout",), "error": ("failed", "rejected"), "length": (FINISHED,),
+}
+Sample = tuple[str, Mapping[str, object], float]
 
 
 def prometheus_text(simulation: SimulationFigures) -> str:
     """The first run with speculation. UsageError when it kept no steps (keep_trace)."""
     result, inputs = simulation.comparison.first, simulation.inputs
     page = _Page(str(inputs["model"]))
-    page.add("specsim_simulation_info", "gauge", "Simulated, not measured.", 1, {
+    page.add("specsim_simulation_info", "gauge", "Simulated, not measured.", ("", {
         "version": __version__, "gpu": inputs["gpu"], "tp": inputs["tp"],
         "engine_simulated": inputs["engine"], "method": inputs["method"], "k": inputs["k"],
         "seed": simulation.seed,
-    })
+    }, 1))
     records = list(result.records)
     started = [r for r in records if r.scheduled_s is not None]
     _speculation(page, simulation, started)
@@ -42,24 +48,23 @@ def prometheus_text(simulation: SimulationFigures) -> str:
         ("generation_tokens", "Tokens generated.", sum(r.output_tokens for r in started)),
         ("num_preemptions", "Preempted requests.", sum(r.preemptions for r in started)),
     ):
-        page.add(f"vllm:{name}_total", "counter", text, value)
-    page.by("vllm:request_success_total", "Requests by how they ended.", "finished_reason", {
-        "stop": 0, "abort": sum(r.status == "timeout" for r in records),
-        "error": sum(r.status in ("failed", "rejected") for r in records),
-        "length": sum(r.status == FINISHED for r in records),
-    })
+        page.add(f"vllm:{name}", "counter", text, ("_total", {}, value))
+    page.add("vllm:request_success", "counter", "Requests by how they ended.", *(
+        ("_total", {"finished_reason": reason}, sum(r.status in words for r in records))
+        for reason, words in _ENDED.items()
+    ))
     figures = result.summary()
     for name, text, key in (
         ("num_requests_running", "Mean requests in a step.", "running_mean"),
         ("num_requests_waiting", "Mean requests waiting.", "waiting_mean"),
         ("kv_cache_usage_perc", "Mean share of the cache in use.", "kv_usage_mean"),
     ):
-        page.add(f"vllm:{name}", "gauge", text, value_at(figures, key) or 0.0)
+        page.add(f"vllm:{name}", "gauge", text, ("", {}, value_at(figures, key) or 0.0))
     for name, text, values in _histograms(result):
         known = [float(value) for value in values if value is not None]
         page.histogram(f"vllm:{name}", text, BUCKETS.get(name, LENGTHS), known)
     page.add("specsim_unfinished_requests", "gauge", "Requests still open when the run ended.",
-             sum(r.status == UNFINISHED for r in records))
+             ("", {}, sum(r.status == UNFINISHED for r in records)))
     return page.text()
 
 
@@ -110,66 +115,47 @@ def _speculation(
         ("num_draft_tokens", "Drafted tokens.", drafted),
         ("num_accepted_tokens", "Accepted drafts.", accepted),
     ):
-        page.add(f"vllm:spec_decode_{name}_total", "counter", text, value)
+        page.add(f"vllm:spec_decode_{name}", "counter", text, ("_total", {}, value))
     rates = position_rates(simulation, accepted / drafts, drafted, drafts) if drafts else []
     if rates:
-        page.by(
-            "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+        page.add(
+            "vllm:spec_decode_num_accepted_tokens_per_pos", "counter",
             "Verify steps accepted up to a position (the input's shape at the run's total).",
-            "position", {str(i): round(rate * drafts) for i, rate in enumerate(rates)},
+            *(("_total", {"position": i}, round(rate * drafts)) for i, rate in enumerate(rates)),
         )
 
 
-class _Page:
-    """Lines of the exposition format."""
+class _Page(Collector):
+    """Metrics of one engine."""
 
     def __init__(self, model: str) -> None:
         self._labels = {"engine": "0", "model_name": model, "simulated": "true"}
-        self._lines: list[str] = []
+        self._metrics: list[Metric] = []
 
-    def _head(self, name: str, kind: str, text: str) -> None:
-        self._lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-
-    def _sample(self, name: str, value: str, labels: Mapping[str, object] | None = None) -> None:
-        inside = ",".join(
-            f'{key}="{_escaped(str(label))}"'
-            for key, label in {**self._labels, **(labels or {})}.items()
-        )
-        self._lines.append(f"{name}{{{inside}}} {value}")
-
-    def add(
-        self, name: str, kind: str, text: str, value: float,
-        labels: Mapping[str, object] | None = None,
-    ) -> None:
-        """A metric of one sample."""
-        self._head(name, kind, text)
-        self._sample(name, str(value) if labels else _number(value), labels)
-
-    def by(self, name: str, text: str, label: str, values: Mapping[str, float]) -> None:
-        """A counter by the values of a label."""
-        self._head(name, "counter", text)
-        for key, value in values.items():
-            self._sample(name, _number(value), {label: key})
+    def add(self, name: str, kind: str, text: str, *samples: Sample) -> None:
+        """A metric with samples of (what follows its name, further labels, value)."""
+        metric = Metric(name, text, kind)
+        for ending, labels, value in samples:
+            shown = {key: str(label) for key, label in {**self._labels, **labels}.items()}
+            metric.add_sample(name + ending, shown, value)
+        self._metrics.append(metric)
 
     def histogram(
         self, name: str, text: str, buckets: Sequence[float], values: Sequence[float]
     ) -> None:
-        self._head(name, "histogram", text)
         ordered = np.sort(np.asarray(values, dtype=np.float64))
-        for bound in (*buckets, math.inf):
-            count = int(np.searchsorted(ordered, bound, side="right"))
-            limit = "+Inf" if math.isinf(bound) else _number(bound)
-            self._sample(f"{name}_bucket", _number(count), {"le": limit})
-        self._sample(f"{name}_count", _number(len(ordered)))
-        self._sample(f"{name}_sum", _number(float(math.fsum(ordered))))
+        counts = np.searchsorted(ordered, [*buckets, math.inf], side="right").tolist()
+        self.add(
+            name, "histogram", text,
+            *(("_bucket", {"le": str(float(bound)).replace("inf", "+Inf")}, count)
+              for bound, count in zip((*buckets, math.inf), counts, strict=True)),
+            ("_count", {}, len(ordered)), ("_sum", {}, math.fsum(ordered)),
+        )
+
+    def collect(self) -> list[Metric]:
+        return self._metrics
 
     def text(self) -> str:
-        return "\n".join(self._lines) + "\n"
-
-
-def _number(value: float) -> str:
-    return repr(float(value))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+        registry = CollectorRegistry()
+        registry.register(self)
+        return generate_latest(registry).decode()
