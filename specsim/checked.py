@@ -21,7 +21,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -185,9 +185,10 @@ def toml_table(text: str, where: str) -> dict[str, Any]:
 
 
 def json_value(text: str | bytes, where: str) -> object:
-    """A JSON value in which no object has a key twice; FormatError."""
+    """A JSON value in which no object has a key twice and no number is NaN or Infinity, which are
+    none of JSON's; FormatError."""
     try:
-        value: object = json.loads(text, object_pairs_hook=_once)
+        value: object = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{where} is not valid JSON: {_reason(error)}") from None
     return value
@@ -200,6 +201,10 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key {shown(twice)} stands twice in one object")
     return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 def _reason(error: Exception) -> str:

@@ -11,7 +11,6 @@ valid file. An `end` line closes a run that was not cut. All times are seconds, 
 catalog/measure.toml says which kinds there are, and which keys their shape must have.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from specsim.calibrate.summary import quantile
-from specsim.checked import LooseShape, Rule, check
+from specsim.checked import LooseShape, Rule, check, json_value
 from specsim.data import data_table
 from specsim.errors import FormatError, closest
 from specsim.files import bytes_of
@@ -187,17 +186,10 @@ def _lines(path: Path, data: bytes) -> Iterator[tuple[str, dict[str, object]]]:
         where = f"{path} line {number}"
         if len(line) > MAX_LINE:
             raise FormatError(f"{where} has {len(line)} characters; at most {MAX_LINE}")
-        try:
-            raw = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
-            raise FormatError(f"{where} is not valid JSON: {str(error)[:100]}") from None
+        raw = json_value(line, where)
         if not isinstance(raw, dict):
             raise FormatError(f"{where} must be a JSON object, not {type(raw).__name__}")
         yield where, raw
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number a record may hold")
 
 
 # Refuses inf, nan and integers too long for a float.

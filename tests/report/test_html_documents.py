@@ -25,7 +25,7 @@ from specsim.report.saved import parse, read_text
     ("text", "reason"),
     [
         ("", "is empty"),
-        ("{", "is not JSON"),
+        ("{", "is not valid JSON"),
         ("[1, 2]", "holds no object"),
         ('"text"', "holds no object"),
         ("{}", "has no kind that is known; a report shows prediction"),
@@ -36,7 +36,7 @@ from specsim.report.saved import parse, read_text
         ('{"kind": "prediction", "x": NaN}', "NaN is not a number of JSON"),
         ('{"kind": "prediction", "x": -Infinity}', "-Infinity is not a number of JSON"),
         ("[" * 100_000, "nested too deeply"),
-        ('{"kind": "prediction", "x": ' + "9" * 5000 + "}", "is not JSON"),
+        ('{"kind": "prediction", "x": ' + "9" * 5000 + "}", "is not valid JSON"),
     ],
 )
 def test_what_is_no_result_says_why(text: str, reason: str) -> None:
