@@ -15,55 +15,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specsim.accuracy.run_plan import RunPlan
+from specsim.checked import json_value
 from specsim.errors import FormatError, UsageError
-from specsim.files import write_whole
+from specsim.files import file_text, told, write_whole
 from specsim.jsonable import json_text
 
 MAX_FILE_BYTES = 100_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class WorkFolder:
     """Paths of a work folder."""
 
     folder: Path
 
-    @property
-    def records(self) -> Path:
-        return self.folder / "records.jsonl"
-
-    @property
-    def profile(self) -> Path:
-        return self.folder / "profile.toml"
-
-    @property
-    def calibration(self) -> Path:
-        return self.folder / "calibration.json"
-
-    @property
-    def serving(self) -> Path:
-        return self.folder / "serving.jsonl"
+    def __post_init__(self) -> None:
+        self.records = self.folder / "records.jsonl"
+        self.profile = self.folder / "profile.toml"
+        self.calibration = self.folder / "calibration.json"
+        self.serving = self.folder / "serving.jsonl"
 
     def open(self, plan: RunPlan) -> None:
         """Make the folder, or check that it belongs to the same plan. UsageError otherwise."""
         path = self.folder / "plan.json"
-        wanted = plan.to_dict()
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if path.exists():
-                known = json.loads(path.read_text("utf-8"))
-                if known != json.loads(json_text(wanted)):
-                    raise UsageError(
-                        f"{self.folder} holds a run of another plan; choose another --work folder"
-                    )
-                return
-            write_whole(path, json_text(wanted, indent=1) + "\n")
-        except OSError as error:
-            raise FormatError(f"cannot write {self.folder}: {error.strerror or error}") from None
-        except ValueError:
-            raise FormatError(
-                f"{path} is not valid JSON; choose another --work folder"
-            ) from None
+        wanted = json_text(plan.to_dict(), indent=1)
+        if not path.exists():
+            write_whole(path, wanted + "\n")
+        elif json_value(file_text(path), str(path)) != json.loads(wanted):
+            raise UsageError(
+                f"{self.folder} holds a run of another plan; choose another --work folder"
+            )
 
     def lines(self) -> Iterator[dict[str, object]]:
         """Whole lines of serving.jsonl; one cut short by a killed run is passed over."""
@@ -93,20 +74,11 @@ class WorkFolder:
 
     def add(self, line: dict[str, object]) -> None:
         """Append a line; flushed, so that stopping at any moment loses nothing finished."""
-        try:
-            with self.serving.open("ab") as file:
-                if file.tell() and not self._ends_with_newline():
-                    file.write(b"\n")
-                file.write(json_text(line).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise FormatError(f"cannot write {self.serving}: {error.strerror or error}") from None
-
-    def _ends_with_newline(self) -> bool:
-        with self.serving.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
+        with told(self.serving, FormatError), self.serving.open("ab") as file:
+            # Begins a line of its own, whatever a killed run left of the one before.
+            file.write((b"\n" if file.tell() else b"") + json_text(line).encode())
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def load_key(method: tuple[str, int], how: str, repeat: int) -> str:

@@ -4,7 +4,6 @@ The format follows the file's ending. Parquet needs pyarrow (the extra `parquet`
 their types there, nested values become JSON text. A file appears complete or not at all.
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,7 +11,7 @@ from types import NoneType
 
 from specsim.errors import UsageError
 from specsim.files import replacing, told, writing
-from specsim.jsonable import json_text
+from specsim.jsonable import json_text, jsonable
 from specsim.rows import Row, cell, columns_of, csv_lines
 
 GROUP_ROWS = 10_000  # of a row group of Parquet
@@ -49,37 +48,29 @@ def write_rows(
     """
     target = Path(path)
     suffix = check_export_path(target, option)
-    plain: Iterable[dict[str, object]] = (_plain(row) for row in rows)
+    plain: Iterable[Row] = ({key: jsonable(row[key]) for key in row} for row in rows)
     if columns is None:
         held = list(plain)
         plain, columns = held, columns_of(held)
     WRITERS[suffix](plain, columns, target)
 
 
-def _plain(row: Row) -> dict[str, object]:
-    """Numbers that no JSON or table holds become null."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in row.items()
-    }
-
-
-def _json(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:
+def _json(rows: Iterable[Row], columns: Sequence[str], path: Path) -> None:
     with writing(path) as file:
         file.write(json_text(list(rows), indent=1) + "\n")
 
 
-def _jsonl(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:
+def _jsonl(rows: Iterable[Row], columns: Sequence[str], path: Path) -> None:
     with writing(path) as file:
         file.writelines(json_text(row) + "\n" for row in rows)
 
 
-def _csv(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:
+def _csv(rows: Iterable[Row], columns: Sequence[str], path: Path) -> None:
     with writing(path, newline="") as file:
         file.writelines(csv_lines(rows, columns))
 
 
-def _parquet(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:
+def _parquet(rows: Iterable[Row], columns: Sequence[str], path: Path) -> None:
     write_parquet([{name: row.get(name) for name in columns} for row in rows], path)
 
 
@@ -121,7 +112,7 @@ def _typed(value: object, kind: type) -> object:
     return value if isinstance(value, kind) else kind(value)
 
 
-Writer = Callable[[Iterable[dict[str, object]], Sequence[str], Path], None]
+Writer = Callable[[Iterable[Row], Sequence[str], Path], None]
 WRITERS: dict[str, Writer] = {
     ".json": _json, ".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet,
 }

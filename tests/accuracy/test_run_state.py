@@ -41,7 +41,7 @@ def test_a_work_folder_keeps_what_is_done(tmp_path: Path) -> None:
     assert situation(key) == "eagle k=3, Poisson at 60%"
     work.add({"what": "predicted", "load": key, "figures": FIGURES})
     with work.serving.open("ab") as file:  # a killed run
-        file.write(b'{"what": "measured", "load": "eagle k=3')
+        file.write(b'\n{"what": "measured", "load": "eagle k=3')
     predicted, measured = work.done()
     assert set(predicted) == {key} and not measured
     work.add({"what": "measured", "load": key, "figures": FIGURES})
