@@ -39,9 +39,9 @@ class Calibration(Documented):
 
     def section(self) -> Section:
         if self.document.get("what") == "engine":
-            from specsim.report.fewshot import fewshot_blocks
+            from specsim.report.fewshot import fewshot_section
 
-            return fewshot_blocks(self.document)
+            return fewshot_section(Doc(self.document))
         from specsim.report.records import records_section
 
         return records_section(Doc(self.document))

@@ -11,12 +11,13 @@ from specsim.options.repeat import repeat
 from specsim.options.sizing import CapacityOptions
 from specsim.planning import capacity_result as planning
 from specsim.planning.verdict_results import of_capacity
+from specsim.report.deployment import live
 
 
 class Capacity(Decided, planning.CapacityFigures, DeployedAs):
     """The largest load: `main.capacity`, `baseline`, `gain`, `advised_slots`, `replicas`, ..."""
 
-    BLOCKS = "capacity.capacity_blocks"
+    BLOCKS = "capacity.capacity_section"
     gpus_per_replica = k = max_num_seqs = advised_max_num_seqs = seed = Key[int]()
     replications_at_most = Key[int]()
     apart = load = Key[dict[str, Any]]()
@@ -31,6 +32,9 @@ class Capacity(Decided, planning.CapacityFigures, DeployedAs):
     demand_with_recommended_max_num_seqs = Key[dict[str, Any] | None]()
     recommended_max_num_seqs = Key[int | None]()
     quick = Key[bool]()
+
+    def live(self) -> dict[str, object]:
+        return {**live(self.study.system), "share": f"{self.wishes.share:.0%}"}
 
 
 def run(options: CapacityOptions, bar: bool = False) -> Capacity:

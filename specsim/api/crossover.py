@@ -12,15 +12,19 @@ from specsim.options.values import parse_contexts, parse_rates
 from specsim.planning import crossover as planning
 from specsim.planning.rates import crossover_rates
 from specsim.planning.verdict_results import of_crossover
+from specsim.report.deployment import live
 
 
 class Crossover(Decided, planning.CrossoverFigures, DeployedAs):
     """Up to which load speculative work is cheap, and up to which it pays: `curves`, or `rates`."""
 
-    BLOCKS = "crossovers.crossover_blocks"
+    BLOCKS = "crossovers.crossover_section"
     method = Key[str]()
     draft = Key[str | None]()
     k = output_len = Key[int]()
+
+    def live(self) -> dict[str, object]:
+        return live(self.system)
 
 
 def run(options: CrossoverOptions) -> Crossover:

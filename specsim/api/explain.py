@@ -57,7 +57,7 @@ class ExplainedStep:
 class Explanation(Result, Deployed):
     """The steps of a deployment, plain and verifying: `steps`, each with the times of its ops."""
 
-    BLOCKS = "explanation.explanation_blocks"
+    BLOCKS = "explanation.explained_steps"
 
     system: System
     steps: tuple[ExplainedStep, ...]

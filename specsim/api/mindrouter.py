@@ -12,6 +12,7 @@ from specsim.errors import UsageError
 from specsim.options.declare import declared
 from specsim.options.prediction import PredictCommand, PredictOptions
 from specsim.report.blocks import Section
+from specsim.report.doc import Doc
 
 # What holds for the table too; all else describes a model of one's own.
 _ALLOWED = ("gpu", "engine", "fidelity", "profiles", "json_out", "wide", "csv_out")
@@ -28,9 +29,14 @@ class MindrouterTable:
         return [row.to_dict() for row in self.endpoints]
 
     def section(self) -> Section:
-        from specsim.report.mindrouter import mindrouter_blocks
+        from specsim.report.mindrouter import mindrouter_section
 
-        return mindrouter_blocks(self.endpoints)
+        first = self.endpoints[0].prediction.system
+        head = (
+            f"MindRouter cluster: predicted beside reported, one client, {first.profile.title}, "
+            f"{first.engine.title or first.engine.name}, fidelity: {first.fidelity}"
+        )
+        return mindrouter_section(Doc({**self.to_dict(), "live": {"head": head}}))
 
 
 def run(options: PredictCommand) -> MindrouterTable:

@@ -13,6 +13,7 @@ from specsim.options.values import parse_speeds
 from specsim.planning import pareto as planning
 from specsim.planning.cost import check_price
 from specsim.planning.pareto_at import with_speeds
+from specsim.report.blocks import Section
 from specsim.report.progress import task_bar
 
 SHOW_BAR_FROM = 3000  # combinations: about two seconds
@@ -21,7 +22,6 @@ SHOW_BAR_FROM = 3000  # combinations: about two seconds
 class Pareto(Result, planning.ParetoFigures, Deployed):
     """All combinations as `points`; the best of them as `frontier`, `speculative`, `plain`."""
 
-    BLOCKS = "paretos.pareto_blocks"
     engine_version = method = Key[str]()
     draft = Key[str | None]()
     input_len = output_len = combinations = feasible = Key[int]()
@@ -33,6 +33,11 @@ class Pareto(Result, planning.ParetoFigures, Deployed):
         from specsim.report.paretos import pareto_json
 
         return {**pareto_json(self, every_point), "command": self.command}
+
+    def section(self) -> Section:
+        from specsim.report.paretos import pareto_blocks
+
+        return pareto_blocks(self)
 
     def to_rows(self) -> list[dict[str, object]]:
         from specsim.report.paretos import pareto_rows

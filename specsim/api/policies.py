@@ -13,6 +13,7 @@ from specsim.jsonable import Key
 from specsim.options.declare import declared
 from specsim.options.repeat import repeat
 from specsim.options.serving import PoliciesOptions, SimulateOptions
+from specsim.report.deployment import live
 from specsim.rows import columns_of, flat
 from specsim.sim.policies import comparison
 from specsim.sim.policies.choice import ADAPTIVE, PolicyChoice, parse_policy
@@ -22,7 +23,7 @@ from specsim.sim.policies.comparison import NONE, compare_policies, sides_of
 class Policies(Result, comparison.PolicyComparison):
     """Figures of each policy (`arms`), differences and which of them are real."""
 
-    BLOCKS = "policies.policies_blocks"
+    BLOCKS = "policies.policies_section"
     policies = Key[list[dict[str, Any]]]()
     replications = Key[int]()
     inputs = Key[dict[str, Any]]()
@@ -31,6 +32,9 @@ class Policies(Result, comparison.PolicyComparison):
         """One flat row per policy, for CSV."""
         rows = [{"policy": name, **flat(arm.figures)} for name, arm in self.arms.items()]
         return [{key: row.get(key) for key in columns_of(rows)} for row in rows]
+
+    def live(self) -> dict[str, object]:
+        return live(self.deployment.system)
 
 
 def run(options: PoliciesOptions, bar: bool = False) -> Policies:

@@ -19,13 +19,14 @@ from specsim.options.prediction import PredictOptions, TransferOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency, parse_rates
 from specsim.planning.verdict import of_prediction
+from specsim.report.deployment import live
 from specsim.rows import rows_at
 
 
 class Prediction(Decided, analytic.PredictionFigures, DeployedAs):
     """A prediction: `points`, `break_even_concurrency`, `best_k`, `max_concurrency`, ..."""
 
-    BLOCKS = "predictions.prediction_blocks"
+    BLOCKS = "predictions.prediction_section"
     ep = attention_dp = k = input_len = output_len = Key[int]()
     method = Key[str]()
     draft = Key[str | None]()
@@ -36,6 +37,9 @@ class Prediction(Decided, analytic.PredictionFigures, DeployedAs):
     def to_dict(self) -> dict[str, object]:
         carried = {} if self.from_measured is None else {"from_measured": self.from_measured}
         return {**super().to_dict(), **carried}
+
+    def live(self) -> dict[str, object]:
+        return {**live(self.system), "workload": f" ({self.workload.name})"}
 
     def with_measured(
         self, told: Mapping[str, object], warnings: Sequence[str], command: str

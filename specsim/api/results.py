@@ -45,12 +45,19 @@ class Result:
         """Flat rows, what `--csv` prints; nested values under dotted names."""
         return [flat(row) for row in self.rows()]  # type: ignore[attr-defined]  # as above
 
+    def live(self) -> dict[str, object]:
+        """What the text says beside the JSON: titles, sources (`report.deployment.live`)."""
+        return {}
+
     def section(self) -> Section:
         """The blocks that a terminal and a notebook show."""
         module, _, name = self.BLOCKS.partition(".")
-        make = getattr(import_module(f"specsim.report.{module}"), name)
-        found: Section = make(self if name.endswith("_blocks") else Doc(self.to_dict()))
-        return found
+        found, live = self.to_dict(), {"live": self.live()}
+        if isinstance(inputs := found.get("inputs"), dict):
+            found["inputs"] = {**inputs, **live}
+        made: Section = getattr(import_module(f"specsim.report.{module}"), name)(
+            Doc({**found, **live}))
+        return made
 
     def to_text(self) -> str:
         """What the command prints on a terminal."""

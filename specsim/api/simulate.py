@@ -15,7 +15,7 @@ from specsim.sim.figures import Distribution
 class Simulation(Result, sim.SimulationFigures):
     """A simulated load: the figures with speculation, those without as `baseline`, `gain`, ..."""
 
-    BLOCKS = "simulation.simulation_blocks"
+    BLOCKS = "simulation.simulation_section"
     ttft_s = tpot_s = itl_s = itl_per_token_s = e2el_s = queue_s = Key[Distribution]()
     stream_tok_s = transfer_s = Key[Distribution]()
     pools = cost_surface = trend = stationarity = Key[dict[str, Any]]()
@@ -37,6 +37,11 @@ class Simulation(Result, sim.SimulationFigures):
 
     def to_rows(self) -> list[dict[str, object]]:
         return self.rows()
+
+    def live(self) -> dict[str, object]:
+        from specsim.report.simulation import live
+
+        return live(self)
 
 
 def run(options: SimulateOptions, bar: bool = False) -> Simulation:

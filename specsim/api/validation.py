@@ -9,6 +9,7 @@ from specsim.accuracy.live import JUDGED
 from specsim.api.results import Result, flat
 from specsim.jsonable import Key
 from specsim.report.blocks import Section
+from specsim.report.doc import Doc
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,10 +59,9 @@ class Validation(Result):
         return [flat(row.to_dict()) for row in self.comparison.rows]
 
     def section(self) -> Section:
-        from specsim.report.live import live_blocks
-        from specsim.report.validated import validated_blocks
+        from specsim.report.live import validated_section, validation_section
 
-        found = self.to_dict()
+        doc = Doc(self.to_dict())
         if self.comparison.what == "records":
-            return validated_blocks(found, self.rows_shown)
-        return live_blocks(found)
+            return validated_section(doc, self.rows_shown)
+        return validation_section(doc)

@@ -33,10 +33,10 @@ def calibrate(options: CalibrateCommand) -> None:
                 "`specsim calibrate --from FILE MODEL`"
             )
         from specsim.api.calibrate_bench import fit_from
-        from specsim.report.fewshot import fewshot_blocks
+        from specsim.report.fewshot import fewshot_section
 
         fitted = fit_from(given[0], options)
-        write(options, lambda: fitted, lambda: text_of(fewshot_blocks(fitted), options))
+        write(options, lambda: fitted, lambda: text_of(fewshot_section(Doc(fitted)), options))
         return
     if options.holdout:
         raise UsageError("--holdout judges a fit of --from files; give those, or leave it out")

@@ -16,9 +16,11 @@ def crossover(options: CrossoverCommand) -> None:
     while concurrency grows: up to which load speculative work is cheap, and up to which it pays, by
     context length. --rates: the same by requests per second, with queues, and why it ends."""
     from specsim.api.crossover import run
-    from specsim.report.crossovers import crossover_picture, terminal_panel
+    from specsim.report.crossovers import crossover_picture, panels
+    from specsim.report.doc import Doc
 
     check_drawing(options)
     result = run(options)
-    show_drawn(result, options, result.rows, lambda: crossover_picture(result),
-               lambda: terminal_panel(result))
+    doc = Doc(result.to_dict())
+    show_drawn(result, options, result.rows, lambda: crossover_picture(doc),
+               lambda: panels(doc)[0])

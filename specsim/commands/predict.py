@@ -30,9 +30,11 @@ def predict(options: PredictCommand) -> None:
     def text() -> str:
         if not options.plot:
             return text_of(result.section(), options)
+        from specsim.report.doc import Doc
         from specsim.report.predictions import terminal_panel
 
-        return f"{text_of(result.section(), options)}\n\n{terminal_plot(terminal_panel(result))}"
+        drawn = terminal_plot(terminal_panel(Doc(result.to_dict())))
+        return f"{text_of(result.section(), options)}\n\n{drawn}"
 
     points = [point.to_dict() for point in result.points]
     show(result, options, result.to_rows if result.from_measured else lambda: points, text=text)

@@ -40,8 +40,9 @@ def run(options: ValidateRunCommand) -> None:
     from specsim.accuracy.run_plan import full_plan, short_plan
     from specsim.accuracy.run_state import WorkFolder
     from specsim.options.values import parse_duration
+    from specsim.report.doc import Doc
+    from specsim.report.live import validated_section
     from specsim.report.progress import words_line
-    from specsim.report.validated import validated_blocks
 
     if options.short and (options.model or options.records):
         raise UsageError("--short brings its own tiny models; leave out --model and --records")
@@ -72,7 +73,7 @@ def run(options: ValidateRunCommand) -> None:
     bars = verdicts(found, SHORT_SCALE if options.short else 1.0)
     result = found.to_dict() | {"bars": bars}
     text = to_json(result) if options.json_out else (
-        text_of(validated_blocks(result, rows_out=True), options))
+        text_of(validated_section(Doc(result), rows_out=True), options))
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
     if options.out is not None:

@@ -7,5 +7,5 @@ or a notebook; `kinds` names the modules by the kind in a document.
 
 A new figure of a result is a key in its `to_dict` and a column (`columns`) in the module of its
 kind; a new kind is a module and a line in `kinds.SECTIONS`. What the JSON does not hold (titles of
-GPU and engine, where an acceptance is from) live results hand over beside it.
+GPU and engine, where an acceptance is from) live results put beside it under the key `live`.
 """

@@ -1,8 +1,6 @@
 """What `specsim capacity` says: the largest load within the service levels, what ends it, where to
 run, max_num_seqs, replicas, cost."""
 
-from typing import TYPE_CHECKING
-
 from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Command, Lines, Notes, Section
 from specsim.report.doc import Doc
@@ -12,23 +10,9 @@ from specsim.report.tables import Table
 from specsim.report.verdict import verdict_block
 from specsim.units import counted, rounded, seconds
 
-if TYPE_CHECKING:
-    from specsim.planning.capacity_result import CapacityFigures
 
-
-def capacity_blocks(result: "CapacityFigures") -> Section:
+def capacity_section(doc: Doc) -> Section:
     """Capacity of each side and its limit, the system, request slots, replicas, cost."""
-    system = result.study.system
-    source = system.acceptance.source if system.acceptance else ""
-    share = f"{result.wishes.share:.0%}"
-    doc = Doc(result.to_dict())
-    return capacity_section(doc, d.deployed_on(system) + d.apart(doc), source, share)
-
-
-def capacity_section(
-    doc: Doc, deployed: str = "", source: str = "", share: str = "a share of it"
-) -> Section:
-    """All blocks. deployed, source, share: what a live result has and its JSON has not."""
     typed, said = None, [doc.text("no_flags", "")]
     if doc.has("flags") and doc.at("verdict.command").value == doc.text("flags.command"):
         said = []  # the verdict has it
@@ -38,8 +22,8 @@ def capacity_section(
     gates = [(f"SLO {name}", limit.words()) for name, limit in doc.members("slo")]
     return Section(f"Capacity: {d.title_of(doc)}", f"Capacity: {doc.text('model')}", [
         verdict_block(doc),
-        Lines(_answers(doc, share)),
-        Lines(_head(doc, deployed or d.deployed(doc) + d.apart(doc), source)),
+        Lines(_answers(doc, doc.text("live.share", "a share of it"))),
+        Lines(_head(doc)),
         _loads(doc),
         Lines(_replicas(doc)),
         typed,
@@ -49,7 +33,7 @@ def capacity_section(
     ])
 
 
-def _head(doc: Doc, deployed: str, source: str) -> list[str]:
+def _head(doc: Doc) -> list[str]:
     load = doc.at("load")
     partial = ["PARTIAL: interrupted; what follows is what was found until then", ""]
     offered = f"requests of {load.words('input_len')} + {load.words('output_len')} tokens at a rate"
@@ -60,8 +44,8 @@ def _head(doc: Doc, deployed: str, source: str) -> list[str]:
     duration, warmup = load.maybe("duration_s") or 0, load.maybe("warmup_s") or 0
     return [
         *(partial if doc.flag("partial") else []),
-        f"{deployed}, max_num_seqs {doc.words('max_num_seqs')}",
-        d.drafting(doc, source),
+        f"{d.deployed(doc)}{d.apart(doc)}, max_num_seqs {doc.words('max_num_seqs')}",
+        d.drafting(doc),
         f"load: {offered}",
         f"objectives: {gates}; runs of {duration:g} s, the first {warmup:g} s not measured; "
         f"{counted(doc.number('runs'), 'run')}",

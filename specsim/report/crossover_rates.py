@@ -1,6 +1,6 @@
 """What `specsim crossover --rates` says: up to which rate of requests speculation pays, and why."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from specsim.report.blocks import Block, Lines
 from specsim.report.columns import (
@@ -32,6 +32,18 @@ def context_words(line: Doc) -> str:
     """'8k' for 8192, the number itself where it is not whole."""
     tokens = int(line.number("context"))
     return f"{tokens // 1024}k" if tokens >= 1024 and tokens % 1024 == 0 else str(tokens)
+
+
+def both_sides(
+    lines: Sequence[tuple[int, Doc]], x: str, key: str, scale: float = 1.0
+) -> tuple[Series, ...]:
+    """A figure with speculation and without over x, by prompt length. lines: (hue, line)."""
+    sides: tuple[tuple[str, Style, str], ...] = (
+        ("speculative", "line", " prompts"), ("plain", "dashed", ", plain"))
+    return tuple(
+        curve(context_words(line) + words, line.items("points"), x, f"{side}.{key}", hue, style,
+              scale=scale)
+        for hue, line in lines for side, style, words in sides)
 
 
 def rate_blocks(doc: Doc) -> list[Block]:
@@ -120,15 +132,8 @@ def rate_panels(doc: Doc) -> list[Panel]:
     lines = [(hue, line) for hue, line in enumerate(doc.items("rates")) if line.items("points")]
 
     def pair(title: str, unit: str, key: str, scale: float = 1.0, log: bool = True) -> Panel:
-        series: list[Series] = []
-        for hue, line in lines:
-            styles: tuple[tuple[str, Style, str], ...] = (
-                ("speculative", "line", ""), ("plain", "dashed", ", plain"))
-            for side, style, plain in styles:
-                name = f"{context_words(line)} prompts{plain}"
-                series.append(curve(name, line.items("points"), "rate", f"{side}.{key}", hue,
-                                    style, scale=scale))
-        return Panel(title, "requests/s", unit, tuple(series), log_y=log, from_zero=not log,
+        return Panel(title, "requests/s", unit, both_sides(lines, "rate", key, scale), log_y=log,
+                     from_zero=not log,
                      words="With speculation and without; a curve ends where the queue grows.")
 
     if not lines:

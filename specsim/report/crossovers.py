@@ -1,8 +1,5 @@
 """What `specsim crossover` says: up to which load speculation is cheap, and pays."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Lines, Notes, Section
 from specsim.report.columns import (
@@ -16,28 +13,17 @@ from specsim.report.columns import (
     waiting,
     waits,
 )
+from specsim.report.crossover_rates import both_sides, rate_blocks, rate_panels
 from specsim.report.crossover_rates import context_words as _context
-from specsim.report.crossover_rates import rate_blocks, rate_panels
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Picture, Series
 from specsim.report.tables import Table, times
 from specsim.report.thresholds import CHEAP, MEANING, MEMORY_BOUND, PAYS, below
 from specsim.report.verdict import verdict_block
 
-if TYPE_CHECKING:
-    from specsim.planning.crossover import CrossoverFigures
 
-
-def crossover_blocks(result: "CrossoverFigures") -> Section:
+def crossover_section(doc: Doc) -> Section:
     """Assumptions, answers by context length, then one table per context length."""
-    source = result.system.acceptance.source if result.system.acceptance else ""
-    doc = Doc(result.to_dict())
-    return crossover_section(doc, d.deployed_on(result.system), source)
-
-
-def crossover_section(doc: Doc, deployed: str = "", source: str = "") -> Section:
-    """All blocks. deployed, source: titles, and where the acceptance is from, which a live result
-    has and its JSON has not."""
     title = f"Where speculation stops paying: {d.title_of(doc)}"
     rated = doc.items("rates")
     load = "open loops of so many requests per second" if rated else (
@@ -45,7 +31,7 @@ def crossover_section(doc: Doc, deployed: str = "", source: str = "") -> Section
     return Section(title, f"Crossover: {doc.text('model')}", [
         verdict_block(doc),
         Lines([
-            deployed or d.deployed(doc), d.drafting(doc, source),
+            d.deployed(doc), d.drafting(doc),
             f"{load}, {doc.words('output_len')} output tokens, with and without speculation",
         ]),
         *(rate_blocks(doc) if rated else [_answers(doc)]), Charts(panels(doc)),
@@ -121,22 +107,15 @@ def _in_use(side: Doc) -> str:
 # --- charts -------------------------------------------------------------------------------
 
 
-def terminal_panel(result: "CrossoverFigures") -> Panel:
-    """What the terminal draws."""
-    return panels(Doc(result.to_dict()))[0]
-
-
-def crossover_picture(result: "CrossoverFigures") -> Picture:
+def crossover_picture(doc: Doc) -> Picture:
     """All panels as one figure."""
-    system = result.system
     title = (
-        f"{system.spec.name} on {system.parallel.all_gpus} x {system.profile.name}: "
-        f"{system.setup.method}, k = {system.setup.k}, acceptance length "
-        f"{result.acceptance_length:.2f}"
+        f"{doc.text('model')} on {d.gpus_of(doc)} x {doc.text('gpu')}: {doc.text('method')}, "
+        f"k = {doc.words('k')}, acceptance length {doc.number('acceptance_length'):.2f}"
     )
-    loop = "an open" if result.rates else "a closed"
+    loop = "an open" if doc.items("rates") else "a closed"
     note = f"solid: with speculation, dashed: without; {loop} loop in its steady state"
-    return Picture(title, tuple(panels(Doc(result.to_dict()))), (note,))
+    return Picture(title, tuple(panels(doc)), (note,))
 
 
 def panels(doc: Doc) -> list[Panel]:
@@ -145,6 +124,11 @@ def panels(doc: Doc) -> list[Panel]:
     if doc.items("rates"):
         return rate_panels(doc)
     lines = [(hue, line) for hue, line in enumerate(doc.items("curves")) if line.items("points")]
+
+    def pair(title: str, unit: str, key: str, scale: float = 1.0) -> Panel:
+        return Panel(title, "clients", unit, both_sides(lines, "concurrency", key, scale),
+                     log_x=True, log_y=True, words="With speculation and without.")
+
     if not lines:
         return []
     first = lines[0][1]
@@ -162,9 +146,9 @@ def panels(doc: Doc) -> list[Panel]:
                     (1 + doc.number("cheap_share"), CHEAP)),
             words="A verify step over a plain one.",
         ),
-        _pairs(lines, "Throughput", "tok/s", "output_tok_s"),
-        _pairs(lines, "Time between steps of a stream (ITL)", "ITL, ms", "itl_s", 1e3),
-        _pairs(lines, "End-to-end latency (E2E)", "E2E, s", "e2el_s"),
+        pair("Throughput", "tok/s", "output_tok_s"),
+        pair("Time between steps of a stream (ITL)", "ITL, ms", "itl_s", 1e3),
+        pair("End-to-end latency (E2E)", "E2E, s", "e2el_s"),
         # Of the first context that is served: four lines are enough for one panel.
         Panel(
             f"Share of the device's peaks in use, {_context(first)} prompts", "clients",
@@ -184,19 +168,3 @@ def panels(doc: Doc) -> list[Panel]:
 
 def _curve(line: Doc, hue: int, key: str) -> Series:
     return curve(f"{_context(line)} prompts", line.items("points"), "concurrency", key, hue)
-
-
-def _pairs(
-    lines: Sequence[tuple[int, Doc]], title: str, unit: str, key: str, scale: float = 1.0
-) -> Panel:
-    series = []
-    for hue, line in lines:
-        points, name = line.items("points"), _context(line)
-        series += [
-            curve(f"{name} prompts", points, "concurrency", f"speculative.{key}", hue,
-                  scale=scale),
-            curve(f"{name}, plain", points, "concurrency", f"plain.{key}", hue, "dashed",
-                  scale=scale),
-        ]
-    return Panel(title, "clients", unit, tuple(series), log_x=True, log_y=True,
-                 words="With speculation and without.")

@@ -22,18 +22,22 @@ _SETTINGS = {
 }
 
 
-def deployed_on(system: "System") -> str:
-    """A live result's deployment, with the titles of GPU and engine that its JSON does not hold."""
-    return (
-        f"{system.spec.name} ({system.spec.weights} weights, {system.kv_dtype} cache) on "
-        f"{system.parallel.all_gpus} x {system.profile.title or system.profile.name}, "
-        f"{system.engine.title or system.engine.name}"
-    )
+def live(system: "System") -> dict[str, object]:
+    """What a live result says beside its JSON, under the key `live`: the deployment with the titles
+    of GPU and engine, where its acceptance is from."""
+    return {
+        "deployed": (
+            f"{system.spec.name} ({system.spec.weights} weights, {system.kv_dtype} cache) on "
+            f"{system.parallel.all_gpus} x {system.profile.title or system.profile.name}, "
+            f"{system.engine.title or system.engine.name}"
+        ),
+        "source": system.acceptance.source if system.acceptance else "",
+    }
 
 
 def deployed(doc: Doc) -> str:
-    """The same from a result's JSON, with names instead of titles."""
-    return (
+    """The deployment; from a result's JSON alone with names instead of titles."""
+    return doc.text("live.deployed", "") or (
         f"{doc.text('model')} ({doc.text('weights', '-')} weights, {doc.text('kv_dtype', '-')} "
         f"cache) on {gpus_of(doc)} x {doc.text('gpu', '-')}, {engine_of(doc)}"
     )
@@ -77,14 +81,13 @@ def speculative(doc: Doc) -> bool:
     return not is_plain(doc.text("method", "none")) and (k is None or k > 0)
 
 
-def drafting(doc: Doc, source: str = "") -> str:
-    """How it drafts, with the acceptance length. source: where that is from, if the JSON does not
-    hold it."""
+def drafting(doc: Doc) -> str:
+    """How it drafts, with the acceptance length and where that is from."""
     length = doc.maybe("acceptance_length")
     if not speculative(doc) or length is None:
         return "no speculation"
     drafter = f", drafter {doc.text('draft')}" if doc.has("draft") else ""
-    told = source or doc.text("acceptance.source", "")
+    told = doc.text("live.source", "") or doc.text("acceptance.source", "")
     return (
         f"{doc.text('method')}, k = {doc.words('k')}{drafter}: acceptance length {length:.2f}"
         + (f" ({told})" if told else "")

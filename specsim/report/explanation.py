@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from specsim.jsonable import HasDict
 from specsim.report import deployment as d
 from specsim.report.blocks import Block, Charts, Group, Lines, Notes, Section
 from specsim.report.doc import Doc
@@ -16,9 +15,8 @@ PIPELINE = "pipeline transfers and bubbles"
 _ORDER = {"draft": 0, "target": 1, "sample": 2}
 
 
-def explanation_blocks(result: HasDict) -> Section:
-    """Every step op by op; notes follow the last one."""
-    doc = Doc(result.to_dict())
+def explained_steps(doc: Doc) -> Section:
+    """Every step op by op, for a terminal; notes follow the last one."""
     steps = [block for step in doc.items("steps") for block in _blocks(step)]
     notes = Notes(doc.texts("warnings"))
     return Section("", "", [*steps[:-1], Group([steps[-1], notes])])

@@ -19,6 +19,7 @@ from specsim.report.predictions import (
     times_panel,
 )
 from specsim.report.tables import Table
+from specsim.report.tables import markdown as escaped
 from specsim.report.verdict import verdict_block
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def markdown(docs: Sequence[Doc]) -> str:
     """Titles, commands and tables to paste where Markdown is read."""
     parts: list[str] = []
     for doc in docs:
-        parts += [f"**{_cell(d.title_of(doc))}**", f"`{doc.text('command')}`"]
+        parts += [f"**{escaped(d.title_of(doc))}**", f"`{doc.text('command')}`"]
         parts += [_markdown(table) for table in (points_table(doc), intervals_table(doc)) if table]
     return "\n\n".join(parts) + "\n"
 
@@ -107,9 +108,4 @@ def _markdown(table: Table) -> str:
 
 
 def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(_cell, cells))} |"
-
-
-def _cell(text: str) -> str:
-    """A text that Markdown shows as it is."""
-    return "".join(f"\\{ch}" if ch in "\\|*_`<>[]" else ch for ch in text)
+    return f"| {' | '.join(map(escaped, cells))} |"

@@ -1,24 +1,15 @@
 """A few-shot calibration: what moved, what did not, errors before and after."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 from specsim.report.blocks import Block, Charts, Lines, Notes, Section
 from specsim.report.columns import Cell, figure, fixed, pairs_of, parity_columns, table_of, word
 from specsim.report.doc import Doc
-from specsim.report.live import unit_of
+from specsim.report.live import metric_value, unit_of
 from specsim.report.plots import Parity
 from specsim.report.tables import Table, percent
 from specsim.units import counted, rounded, seconds
-
-_TIMES = ("tpot_s", "ttft_s")
-
-
-def fewshot_blocks(document: Mapping[str, object]) -> Section:
-    """The document of `specsim calibrate --from` for a terminal, every note apart."""
-    doc = Doc(document)
-    notes = [Notes([text]) for text in doc.texts("warnings")]
-    return Section("", "", [*_blocks(doc), *notes])
 
 
 def fewshot_section(doc: Doc) -> Section:
@@ -87,13 +78,7 @@ def _whole(value: float | None) -> str:
 
 
 def _by_metric(key: str) -> Cell:
-    """A time, or another figure, by the row's metric."""
-
-    def write(row: Doc) -> str:
-        value = row.number(key)
-        return seconds(value) if row.text("metric") in _TIMES else rounded(value)
-
-    return write
+    return lambda row: metric_value(row.text("metric"), row.number(key))
 
 
 def _median(split: str, rows: Sequence[Doc]) -> str:

@@ -2,7 +2,7 @@
 and what explains the gap."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from specsim.errors import UsageError
 from specsim.report.blocks import Block, Charts, Fold, Lines, Notes, Section, Terms
@@ -17,35 +17,47 @@ _LABELS = {
     "waiting_mean": "waiting", "open_requests_mean": "open requests",
     "tokens_per_step": "tokens per step", "queue_mean_s": "queue mean",
 }
-
-
-def live_blocks(found: Mapping[str, object]) -> Section:
-    """Head, one table with a block per point, errors by metric, causes, notes.
-
-    found: a validation as a plain dict (`accuracy.compare`)."""
-    doc = Doc(found)
-    return Section("", "", [*_blocks(doc), Notes(doc.texts("warnings"))])
+_ACRONYMS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E", "moe": "MoE"}
 
 
 def validation_section(doc: Doc) -> Section:
-    """All blocks."""
+    """Head, one table with a block per point, errors by metric, causes, notes, charts."""
     title = doc.text("title", "measured against predicted")
     provenance = [(key, value.words()) for key, value in doc.members("provenance")]
     fitted = _summary(doc.at("fitted_summary"), "fitted")
     return Section(f"Validation: {title}", f"Validation: {title[:40]}", [
-        *_blocks(doc), Charts(_parities(doc.items("rows"))),
+        Lines([title]), _rows(doc.items("rows")),
+        _summary(doc.at("summary"), "held-out"), *_split(doc),
+        Lines(_reasons(doc.items("reasons"))), Charts(_parities(doc.items("rows"))),
         Fold("Errors of the fitted rows", [fitted]) if fitted else None,
         Notes(doc.texts("warnings")),
         Terms("Where the figures are from", provenance) if provenance else None,
     ])
 
 
-def _blocks(doc: Doc) -> list[Block | None]:
-    return [
-        Lines([doc.text("title", "measured against predicted")]), _rows(doc.items("rows")),
-        _summary(doc.at("summary"), "held-out"), *_split(doc),
-        Lines(_reasons(doc.items("reasons"))),
+def validated_section(doc: Doc, rows_out: bool) -> Section:
+    """What `validate records` and `run` print: errors by metric, the rows asked for, and the limits
+    that a run must keep."""
+    rows = table_of(doc.items("rows"), [
+        ("point", word("name")), ("metric", word("metric")),
+        ("measured", fixed("measured", ".5g")), ("predicted", fixed("predicted", ".5g")),
+        ("error", fixed("error", "+.1%")), ("split", word("split")),
+    ], left=2) if rows_out else None
+    return Section("", "", [
+        Lines([doc.text("title")]), _summary(doc.at("summary"), "held-out"),
+        _summary(doc.at("fitted_summary"), "fitted"), rows, Notes(doc.texts("warnings")),
+        _bars(doc) if doc.has("bars") else None,
+    ])
+
+
+def _bars(doc: Doc) -> Table:
+    rows = [
+        [metric_label(metric), item.words("count"), percent(item.maybe("median_abs_error")),
+         percent(item.maybe("bar_median"), 0), percent(item.maybe("p90_abs_error")),
+         percent(item.maybe("bar_p90"), 0), "inside" if item.flag("inside") else "outside"]
+        for metric, item in doc.members("bars")
     ]
+    return Table(("bar", "rows", "median", "limit", "p90", "limit", ""), rows)
 
 
 def _split(doc: Doc) -> list[Block | None]:
@@ -91,15 +103,16 @@ def split_picture(doc: Doc) -> Picture:
 
 
 def metric_label(metric: str) -> str:
-    """'ttft_p95_s' -> 'TTFT p95'."""
+    """'ttft_p95_s' -> 'TTFT p95', 'gemm_s' -> 'gemm'."""
     if metric in _LABELS:
         return _LABELS[metric]
-    name, _, stat = metric.removesuffix("_s").partition("_")
-    label = {"e2el": "E2E"}.get(name, name.upper())
+    name, _, stat = metric.removesuffix("_s").replace("_s_", "_").partition("_")
+    label = _ACRONYMS.get(name, name)
     return f"{label} {stat.replace('_', ' ')}".strip()
 
 
-def _value(metric: str, value: float) -> str:
+def metric_value(metric: str, value: float) -> str:
+    """A time with its unit, another figure with three digits."""
     timed = metric.endswith("_s") and "tok" not in metric and "per_s" not in metric
     return seconds(value) if timed else rounded(value)
 
@@ -117,11 +130,11 @@ def _rows(rows: Sequence[Doc]) -> Table:
         low, high = row.maybe("low"), row.maybe("high")
         between = ""
         if low is not None and high is not None:
-            between = f"{_value(metric, low)} to {_value(metric, high)}"
+            between = f"{metric_value(metric, low)} to {metric_value(metric, high)}"
         line = [
             name + (" (fitted)" if name and row.text("split", "") == "fitted" else ""),
-            metric_label(metric), _value(metric, row.number("measured")),
-            _value(metric, row.number("predicted")), fixed("error", "+.1%")(row), between,
+            metric_label(metric), metric_value(metric, row.number("measured")),
+            metric_value(metric, row.number("predicted")), fixed("error", "+.1%")(row), between,
         ]
         if spread:
             line.insert(3, fixed("spread", ".1%", "")(row))

@@ -1,35 +1,17 @@
 """The MindRouter table: six endpoints, predicted beside reported."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from specsim.report.blocks import Group, Lines, Section
 from specsim.report.columns import band, figure, fixed, table_of, time, word
 from specsim.report.doc import Doc
 from specsim.report.tables import times
 from specsim.report.thresholds import PAYS, below
 
-if TYPE_CHECKING:
-    from specsim.analytic.mindrouter import ReportedEndpoint
 
-
-def mindrouter_blocks(rows: "Sequence[ReportedEndpoint]") -> Section:
+def mindrouter_section(doc: Doc) -> Section:
     """Predicted beside reported speedups, with the assumptions below."""
-    first = rows[0].prediction.system
-    head = (
-        f"MindRouter cluster: predicted beside reported, one client, {first.profile.title}, "
-        f"{first.engine.title or first.engine.name}, fidelity: {first.fidelity}"
-    )
-    return mindrouter_section(Doc({"table": [row.to_dict() for row in rows]}), head)
-
-
-def mindrouter_section(
-    doc: Doc, head: str = "Predicted beside reported, one client"
-) -> Section:
-    """All blocks. head: the title, which the live rows have and their JSON has not."""
     rows = doc.items("table")
     return Section("The MindRouter cluster: six endpoints", "MindRouter", [
-        Lines([head]),
+        Lines([doc.text("live.head", "Predicted beside reported, one client")]),
         table_of(rows, [
             ("model", word("model")), ("weights", word("weights", "-")),
             ("method", lambda row: f"{row.text('method')} k={row.words('k')}"),

@@ -1,7 +1,7 @@
 """What `specsim pareto` says: the frontier of speed for one user against throughput of a GPU."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from specsim.errors import SpecSimError
 from specsim.planning.flags import ready_flags
@@ -11,7 +11,7 @@ from specsim.report.blocks import Charts, Command, Fold, Group, Lines, Notes, Se
 from specsim.report.columns import count, figure, fixed, table_of, time, word
 from specsim.report.doc import Doc
 from specsim.report.pareto_at import at_blocks, at_panel
-from specsim.report.plots import Panel, Picture, Series, with_ends
+from specsim.report.plots import Panel, Picture, Series, thinned, with_ends
 from specsim.report.tables import Table
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ _AXES = {
     "k": "k", "tp": "tp", "pp": "pp", "weights": "weights", "kv_dtype": "cache",
     "max_num_seqs": "max_num_seqs", "max_num_batched_tokens": "token budget",
 }
-T = TypeVar("T")
 
 
 def command_of(point: "ParetoPoint") -> dict[str, object]:
@@ -81,9 +80,10 @@ def pareto_blocks(result: ParetoFigures) -> Section:
         f"{base.spec.name} on {base.profile.title or base.profile.name}, "
         f"{base.engine.title or base.engine.name}"
     )
-    told = set(map(id, thinned(result.frontier, MAX_COMMANDS)))  # commands that nobody sees cost
+    told = thinned(len(result.frontier), MAX_COMMANDS)  # commands that nobody sees cost
     found = _json(result, [
-        {**p.to_dict(), **(command_of(p) if id(p) in told else {})} for p in result.frontier
+        {**p.to_dict(), **(command_of(p) if i in told else {})}
+        for i, p in enumerate(result.frontier)
     ])
     source = base.acceptance.source if base.acceptance else ""
     return pareto_section(Doc(found), titles, source)
@@ -128,16 +128,9 @@ def _list(doc: Doc, axis: str) -> str:
     return ",".join(value.words() for value in doc.items(f"axes.{axis}"))
 
 
-def thinned(points: Sequence[T], most: int) -> list[T]:
-    """At most `most` of them, evenly spaced, ends included."""
-    if len(points) <= most:
-        return list(points)
-    return [points[round(i * (len(points) - 1) / (most - 1))] for i in range(most)]
-
-
 def _frontier(doc: Doc) -> Table:
     frontier = doc.items("frontier")
-    shown = thinned(frontier, MAX_ROWS)
+    shown = [frontier[i] for i in thinned(len(frontier), MAX_ROWS)]
     title = "the frontier, from the fastest for one user to the highest throughput"
     if len(shown) < len(frontier):
         title += f" ({len(shown)} of {len(frontier)} points; --json has all)"
@@ -170,11 +163,12 @@ def _gain(doc: Doc) -> list[str]:
 
 def _commands(doc: Doc) -> Group:
     """What to type, for some points of the frontier."""
+    frontier = doc.items("frontier")
     return Group([Lines(["what to type"]), *(
         Command(
             f"  {p.number('stream_tok_s'):.0f} tok/s/user, {p.number('gpu_tok_s'):.0f} tok/s/GPU:",
             p.text("command", "") or f"no command: {p.text('no_command', '')}", "\n    ",
-        ) for p in thinned(doc.items("frontier"), MAX_COMMANDS)
+        ) for p in (frontier[i] for i in thinned(len(frontier), MAX_COMMANDS))
     )])
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from specsim.report.tables import Table
 
+MOST_POINTS = 2000  # of one curve on a page
 Style = Literal["line", "dashed", "points", "steps"]
 Value = float | None
 Size = Literal["", "low", "tall"]
@@ -148,6 +149,13 @@ class Heatmap:
     middle: Value = None
     x_label: str = ""
     y_label: str = ""
+
+
+def thinned(count: int, most: int = MOST_POINTS) -> list[int]:
+    """Positions of at most `most` of `count` points, evenly, first and last included."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})
 
 
 def with_ends(panel: Panel) -> Panel:

@@ -1,7 +1,6 @@
 """What `specsim policies` says: each policy's figures, which differences are real, and pictures."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Lines, Notes, Section
@@ -11,27 +10,19 @@ from specsim.report.plots import Bars
 from specsim.report.simulation import load_line
 from specsim.report.tables import Table, percent
 
-if TYPE_CHECKING:
-    from specsim.sim.policies.comparison import PolicyComparison
-
 _RANKED = {"goodput": "requests/s within the limits", "output_tok_s": "output tok/s"}
 _JUDGED = {"goodput": "goodput", "output_tok_s": "output tok/s", "ttft_s.mean": "TTFT, mean",
            "tpot_s.mean": "TPOT, mean"}
 
 
-def policies_blocks(result: "PolicyComparison") -> Section:
-    """All blocks, with the titles of GPU and engine that the JSON does not hold."""
-    return policies_section(Doc(result.to_dict()), d.deployed_on(result.deployment.system))
-
-
-def policies_section(doc: Doc, deployed: str = "") -> Section:
+def policies_section(doc: Doc) -> Section:
     """All blocks."""
     inputs, policies = doc.at("inputs"), doc.items("policies")
     seed, runs = int(doc.number("seed")), int(doc.number("replications"))
     return Section(f"Policies: {d.title_of(inputs)}", f"Policies: {inputs.text('model')}", [
         Lines(_answer(doc, policies, runs), "verdict"),
         Lines([
-            deployed or d.deployed(inputs), d.drafting(inputs), load_line(inputs.at("load")),
+            d.deployed(inputs), d.drafting(inputs), load_line(inputs.at("load")),
             f"every policy sees the same requests and random draws: seed {seed}"
             + (f" to {seed + runs - 1}, means of {runs} runs" if runs > 1 else ", one run"),
         ]),

@@ -1,7 +1,6 @@
 """What `specsim predict` says of a model: as text, and as a section of a page."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Facts, Group, Lines, Notes, Section
@@ -27,19 +26,9 @@ from specsim.report.thresholds import PAYS, below
 from specsim.report.verdict import verdict_block
 from specsim.units import seconds, size
 
-if TYPE_CHECKING:
-    from specsim.analytic.predict import PredictionFigures
 
-
-def prediction_blocks(result: "PredictionFigures") -> Section:
-    """Header with every assumption, one line per load, and the answers below."""
-    doc = Doc(result.to_dict())
-    head = d.deployed_on(result.system) + d.apart(doc)
-    return prediction_section(doc, head, f" ({result.workload.name})")
-
-
-def prediction_section(doc: Doc, deployed: str = "", workload: str = "") -> Section:
-    """All blocks. deployed, workload: titles that a live result has and its JSON has not."""
+def prediction_section(doc: Doc) -> Section:
+    """Header with every assumption, one line per load, the answers below, charts."""
     if not doc.items("points"):
         raise doc.at("points").fail("a list with at least one point")
     model = doc.text("model")
@@ -47,9 +36,9 @@ def prediction_section(doc: Doc, deployed: str = "", workload: str = "") -> Sect
         *carried_blocks(doc),
         verdict_block(doc),
         Lines([
-            deployed or d.deployed(doc) + d.apart(doc), d.drafting(doc),
-            f"requests of {doc.words('input_len')} + {doc.words('output_len')} tokens{workload}; "
-            f"fidelity: {doc.text('fidelity', '-')}",
+            d.deployed(doc) + d.apart(doc), d.drafting(doc),
+            f"requests of {doc.words('input_len')} + {doc.words('output_len')} tokens"
+            f"{doc.text('live.workload', '')}; fidelity: {doc.text('fidelity', '-')}",
         ]),
         facts_of(doc),
         points_table(doc),
@@ -194,9 +183,9 @@ def axis(doc: Doc) -> tuple[str, str]:
     return "clients", "concurrency"
 
 
-def terminal_panel(result: "PredictionFigures") -> Panel:
+def terminal_panel(doc: Doc) -> Panel:
     """What `--plot` draws: the ends of the interval as dots."""
-    return with_ends(speedup_panel(Doc(result.to_dict())))
+    return with_ends(speedup_panel(doc))
 
 
 def speedup_panel(doc: Doc) -> Panel:

@@ -1,11 +1,9 @@
 """What `specsim quick` says: one line per question, each with where its figures are from; the same
 as Markdown to share."""
 
-import re
-
 from specsim.report.blocks import Command, Lines, Notes, Section
 from specsim.report.doc import Doc
-from specsim.report.tables import number, percent, times, visible
+from specsim.report.tables import markdown, number, percent, times, visible
 from specsim.report.verdict import lines
 from specsim.units import counted, seconds
 
@@ -25,12 +23,12 @@ def quick_section(doc: Doc) -> Section:
 
 def quick_markdown(doc: Doc) -> str:
     """The same for a chat or an issue."""
-    out = [f"- **{question}**: {_escaped(answer)}" for question, answer in answers(doc)]
+    out = [f"- **{question}**: {markdown(answer)}" for question, answer in answers(doc)]
     if doc.has("verdict.command"):
         words = doc.text("verdict.command").replace("```", "")
-        out += ["", f"To type: {_escaped(doc.text('to_type', 'to measure it'))}", "",
+        out += ["", f"To type: {markdown(doc.text('to_type', 'to measure it'))}", "",
                 "```sh", words, "```"]
-    out += ["", *(f"- note: {_escaped(text)}" for text in doc.texts("warnings"))]
+    out += ["", *(f"- note: {markdown(text)}" for text in doc.texts("warnings"))]
     made = doc.text("command").replace("`", "")
     return "\n".join(["# Speculative decoding at a live server", "", *out, "", f"By `{made}`", ""])
 
@@ -136,8 +134,3 @@ def _assumed(item: Doc) -> str:
                 f"({'; '.join(changed)})")
     same = "others give the same answer" if item.has("changes") else f"{flag} names another"
     return f"{what} {item.words('value')} ({same})"
-
-
-def _escaped(text: str) -> str:
-    """Names from a server as plain text of Markdown."""
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))

@@ -57,27 +57,22 @@ _OVER_TIME = (  # title, words, unit, keys, whether it is a share
 )
 
 
-def simulation_blocks(result: "SimulationFigures") -> Section:
-    """Assumptions, latencies, other figures, gates, notes."""
-    found = result.to_dict()
-    if result.comparison.baseline is result.comparison.main:
-        found["baseline"] = None
-    system = result.deployment.system
-    plan = system.memory
+def live(result: "SimulationFigures") -> dict[str, object]:
+    """What a live result says beside its JSON: `deployment.live`, memory, whether there is one side
+    alone."""
+    plan = result.deployment.system.memory
     drafter = f", drafter {size(plan.drafter_bytes)}" if plan.drafter_bytes else ""
-    pool = (
-        f"memory per GPU: weights {size(plan.weight_bytes)}{drafter}, cache pool "
-        f"{size(plan.pool_bytes)}"
-    )
-    doc = Doc(found)
-    head = d.deployed_on(system) + _replicas(doc.at("inputs"))
-    return simulation_section(doc, head, pool)
+    return {
+        **d.live(result.deployment.system),
+        "pool": f"memory per GPU: weights {size(plan.weight_bytes)}{drafter}, cache pool "
+                f"{size(plan.pool_bytes)}",
+        "alone": result.comparison.baseline is result.comparison.main,
+    }
 
 
-def simulation_section(doc: Doc, deployed: str = "", pool: str = "cache pool of a GPU") -> Section:
-    """All blocks. deployed, pool: titles and sizes that a live result has and its JSON has not."""
+def simulation_section(doc: Doc) -> Section:
+    """Assumptions, latencies, other figures, gates, notes, charts."""
     inputs = doc.at("inputs")
-    head = deployed or d.deployed(inputs) + _replicas(inputs)
     load = [(f"load: {key}", value.words()) for key, value in inputs.members("load")
             if key != "assumed" and value.has("")]
     partial = ["PARTIAL: interrupted; what follows is what was simulated until then"]
@@ -86,12 +81,13 @@ def simulation_section(doc: Doc, deployed: str = "", pool: str = "cache pool of 
         Lines(partial if doc.flag("partial") else []),
         _verdict(doc),
         Lines([
-            head, d.drafting(inputs), *_policy(inputs), load_line(inputs.at("load")), _window(doc),
+            d.deployed(inputs) + _replicas(inputs), d.drafting(inputs), *_policy(inputs),
+            load_line(inputs.at("load")), _window(doc),
         ]),
         _latencies(doc),
         _figures(doc),
         _gates(doc),
-        Group([Lines([*pass_lines(doc), *_answers(doc, pool)]), Notes(doc.texts("warnings"))]),
+        Group([Lines([*pass_lines(doc), *_answers(doc)]), Notes(doc.texts("warnings"))]),
         Charts([*_percentiles(doc), *_over_time(doc), _time_shares(doc)]),
         d.settings(inputs, load),
     ])
@@ -153,7 +149,8 @@ def load_line(load: Doc) -> str:
 
 def _sides(doc: Doc) -> list[Doc]:
     """The figures with speculation, and without where that is another run."""
-    return [doc, doc.at("baseline")] if doc.has("baseline") else [doc]
+    alone = doc.flag("live.alone") or not doc.has("baseline")
+    return [doc] if alone else [doc, doc.at("baseline")]
 
 
 def _latencies(doc: Doc) -> Table:
@@ -248,15 +245,15 @@ def gated(name: str, value: float | None) -> str:
 def _verdict(doc: Doc) -> Verdict | None:
     """Whether speculation pays at the load that was simulated."""
     faster = doc.maybe("gain.tpot_mean")
-    if faster is None or not doc.has("baseline"):
+    if faster is None or len(_sides(doc)) == 1:
         return None
     pays = "pays" if faster > 1 else "does not pay"
     text = f"speculation {pays} at this load: {faster:.2f}x as fast per token"
     return Verdict([Lines([text], "verdict")])
 
 
-def _answers(doc: Doc, pool: str) -> list[str]:
-    config = doc.at("inputs.config")
+def _answers(doc: Doc) -> list[str]:
+    config, pool = doc.at("inputs.config"), doc.text("live.pool", "cache pool of a GPU")
     block = config.words("rules.block_size")
     line = (
         f"{pool} ({config.words('num_kv_blocks')} blocks of {block} "

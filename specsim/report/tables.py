@@ -1,6 +1,7 @@
 """Results as text tables for a terminal. Takes results, computes nothing but formatting."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -82,6 +83,11 @@ def visible(text: object, limit: int = 600) -> str:
     """Text of untrusted names without control characters, of readable length."""
     out = "".join(ch if ch.isprintable() else " " for ch in str(text)[: limit + 1])
     return out if len(out) <= limit else out[: limit - 1] + "…"
+
+
+def markdown(text: str) -> str:
+    """A text that Markdown shows as it is, in one line."""
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))
 
 
 def one_unit(values: Iterable[float | None], scale: Scale) -> tuple[str, float]:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from specsim.commands import app
 from specsim.report.blocks import Section
 from specsim.report.doc import Doc
-from specsim.report.explanation import explanation_blocks
+from specsim.report.explanation import explained_steps
 from specsim.report.kinds import SECTIONS
 from specsim.report.text import section_text
 
@@ -29,20 +29,10 @@ LISTS = {
 WIDTHS = (80, 100, 120, 137)
 
 
-class Saved:
-    """A saved result as the blocks of `explain` take it."""
-
-    def __init__(self, found: dict[str, object]) -> None:
-        self.found = found
-
-    def to_dict(self) -> dict[str, object]:
-        return self.found
-
-
 def section(name: str) -> Section:
     found = json.loads(gzip.decompress((HERE / f"{name}.json.gz").read_bytes()))
     if found["kind"] == "explanation":
-        return explanation_blocks(Saved(found))
+        return explained_steps(Doc(found))
     return SECTIONS[found["kind"]](Doc(found))
 
 

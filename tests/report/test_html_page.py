@@ -22,11 +22,11 @@ from report_html_cases import (
 from specsim.hardware.store import load_profile
 from specsim.report.html import bundle, theme
 from specsim.report.html.bundle import plotly_bundle, resource, sha256
-from specsim.report.html.charts import MOST_POINTS, figure, thinned
+from specsim.report.html.charts import figure
 from specsim.report.html.elements import escape, table, tag
 from specsim.report.html.render import render
 from specsim.report.kinds import KINDS
-from specsim.report.plots import Panel, Series
+from specsim.report.plots import MOST_POINTS, Panel, Series, thinned
 from specsim.report.saved import SavedResult, parse
 from specsim.report.tables import number
 

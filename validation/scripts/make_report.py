@@ -44,7 +44,6 @@ from specsim.latency.engine import find_engine
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.model.catalogue import find_model
 from specsim.report.doc import Doc
-from specsim.report.mindrouter import mindrouter_blocks
 from specsim.report.scores import KIND_NAMES, NAMES, error_cell
 from specsim.report.text import section_text
 
@@ -320,7 +319,7 @@ def write_readme(
         "\n\n90 % intervals made without the source that they are held against hold, of values (of "
         f"sources): {inside}."
     )
-    shown = "```\n" + section_text(mindrouter_blocks(mindrouter_table().endpoints)) + "\n```"
+    shown = "```\n" + section_text(mindrouter_table().section()) + "\n```"
     for name, block in (("accuracy", body), ("output", shown)):
         replace_between(path, f"<!-- {name}:begin -->\n", f"{block}\n", f"<!-- {name}:end -->")
 

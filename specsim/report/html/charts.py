@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 from specsim.report.blocks import Chart
 from specsim.report.html.theme import DASHES, DIVERGING, SEQUENTIAL, SERIES, SYMBOLS
-from specsim.report.plots import Bars, Heatmap, Panel, Parity, Series, Value, Waterfall
+from specsim.report.plots import Bars, Heatmap, Panel, Parity, Series, Value, Waterfall, thinned
 from specsim.report.tables import Table, number, percent, span, visible
 
-MOST_POINTS = 2000  # of one curve; more are thinned evenly
 MOST_NUMBERS = 60  # of one curve in the table
 MOST_COLUMNS = 6  # of curves with their intervals beside one another
 RULES = ("dot", "dashdot", "longdash")  # of levels and marks
@@ -135,13 +134,6 @@ def _layout(x: Spec, y: Spec, **more: object) -> Spec:
         "separators": ".,",
     }
     return base | more
-
-
-def thinned(count: int, most: int = MOST_POINTS) -> list[int]:
-    """Positions of at most `most` of `count` points, evenly, first and last included."""
-    if count <= most:
-        return list(range(count))
-    return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})
 
 
 def _panel(panel: Panel) -> Spec:
