@@ -131,7 +131,6 @@ def bailing_hybrid(f: TextConfig) -> ModelPlan:
 
 
 _GATE_RANK = 16  # of the gates behind norms, in the modelling file and not in the config
-_GDN_LINEARS = ("in_proj_qkv", "in_proj_z", "out_proj")
 
 
 @family("gigachat3_5")
@@ -152,10 +151,10 @@ def gigachat(f: TextConfig) -> ModelPlan:
 
     def layer(is_full: bool, is_sparse: bool) -> LayerPlan:
         mixer: Mixer = latent if is_full else delta
-        names = LayerNames(linears=() if is_full else _GDN_LINEARS)
         more = latent.q_lora_rank + latent.kv_lora_rank if is_full else 0
         extras: tuple[Extra, ...] = (NormGates(norms, rank, more),) if rank else ()
-        return decoder_layer(mixer, moe if is_sparse else mlp(f), norms * hidden, names, extras)
+        ffn = moe if is_sparse else mlp(f)
+        return decoder_layer(mixer, ffn, norms * hidden, extras=extras)
 
     result = plan(
         f, "gigachat3_5", [layer(*pair) for pair in zip(full, sparse, strict=True)]

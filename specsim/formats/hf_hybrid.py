@@ -61,8 +61,7 @@ def qwen3_next(f: TextConfig) -> ModelPlan:
 @family("qwen3_5_text", "qwen3_5_moe_text")
 def qwen3_5(f: TextConfig) -> ModelPlan:
     """Qwen3.5 and 3.6, dense and mixture: one MTP layer where the file says so."""
-    copies = f.mtp_num_hidden_layers
-    return _qwen_hybrid(f, "qwen3.5", copies, ("in_proj_qkv", "in_proj_z", "out_proj"))
+    return _qwen_hybrid(f, "qwen3.5", f.mtp_num_hidden_layers)
 
 
 @family("interns2_mobius_text")
@@ -72,8 +71,7 @@ def mobius(f: TextConfig) -> ModelPlan:
     count, banks = f.num_hidden_layers, f.num_blocks
     if count % banks:
         raise f.fail("num_blocks", f"must divide the {count} layers")
-    leaves = ("in_proj_qkv", "in_proj_z", "out_proj")
-    result = _qwen_hybrid(f, "interns2_mobius", f.mtp_num_hidden_layers, leaves)
+    result = _qwen_hybrid(f, "interns2_mobius", f.mtp_num_hidden_layers)
     for layer in result.layers:
         if isinstance(layer.ffn, MoE):
             layer.ffn = replace(layer.ffn, layers_per_bank=count // banks)
@@ -85,7 +83,7 @@ def mobius(f: TextConfig) -> ModelPlan:
 
 
 def _qwen_hybrid(
-    f: TextConfig, family: str, copies: int, linear_leaves: tuple[str, ...]
+    f: TextConfig, family: str, copies: int, linear_leaves: tuple[str, ...] = ()
 ) -> ModelPlan:
     hidden = f.hidden_size
     count = f.num_hidden_layers

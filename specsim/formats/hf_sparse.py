@@ -107,9 +107,7 @@ def qwen4_exp(f: TextConfig) -> ModelPlan:
     )
     linear, moe, streams = delta_net(f), gated_shared_moe(f), GatedStreams(f.hc_count, f.hc_lowrank)
     usual = LayerNames(shared="shared_expert")
-    recurrent = replace(
-        usual, mixer="linear_attn", linears=("in_proj_qkv", "in_proj_z", "out_proj")
-    )
+    recurrent = replace(usual, mixer="linear_attn")
 
     def layer(kind: str) -> LayerPlan:
         chosen = kind == "full_attention"

@@ -32,7 +32,6 @@ _TIME = re.compile(r"(mean|median|std|max|p[\d.]{1,7}) (ttft|tpot|itl|e2el|e2e l
 _POSITION = re.compile(r"position \d{1,3}")
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d{1,2})?")
 _KEYS = {
-    "backend": "backend",
     "traffic request rate": "request_rate",
     "request rate configured (rps)": "request_rate",
     "max request concurrency": "max_concurrency",
@@ -51,8 +50,6 @@ _KEYS = {
     "output token throughput (tok/s)": "output_throughput",
     "peak output token throughput (tok/s)": "max_output_tokens_per_s",
     "peak concurrent requests": "max_concurrent_requests",
-    "concurrency": "concurrency",
-    "accept length": "accept_length",
     "acceptance rate (%)": "spec_decode_acceptance_rate",
     "acceptance length": "spec_decode_acceptance_length",
     "drafts": "spec_decode_num_drafts",
