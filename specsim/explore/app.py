@@ -24,7 +24,8 @@ from specsim.errors import SpecSimError, one_line
 from specsim.explore.answers import Answer, Answers
 from specsim.explore.fields import Choice, field_of
 from specsim.explore.page import page_text
-from specsim.serve.bodies import ApiError, Body, bad, parse_object, read
+from specsim.serve.bodies import Body, parse_object, read
+from specsim.serve.errors import ApiError, bad
 from specsim.serve.listening import HostGuard, host_names
 from specsim.serve.streaming import read_body, unless_gone
 

@@ -1,7 +1,8 @@
 """An OpenAI-compatible HTTP server around the decoder: what engines serve, measured like engines.
 
     settings        limits of a server
-    bodies, protocol    request bodies: their declared shapes, errors, and what they ask for
+    errors          errors as OpenAI's clients expect them
+    bodies, protocol    request bodies: their declared shapes, and what they ask for
     tokenizing      prompts to token ids in two worker threads, short ones apart from long ones
     text            text of a growing answer, cut at stop strings
     metrics         counters and histograms under vLLM's names

@@ -25,8 +25,9 @@ from specsim.decoder.engine import Engine
 from specsim.decoder.options import SamplingParams
 from specsim.decoder.tokenizer import Tokenizer
 from specsim.errors import SpecSimError, closest
-from specsim.serve.bodies import ApiError, bad, parse_object
+from specsim.serve.bodies import parse_object
 from specsim.serve.engine_thread import EngineThread, ServedRequest, Update
+from specsim.serve.errors import ApiError, bad
 from specsim.serve.listening import HostGuard
 from specsim.serve.log_lines import LogLines
 from specsim.serve.protocol import Call, check_model, parse_call

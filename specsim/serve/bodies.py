@@ -1,5 +1,4 @@
-"""JSON bodies in their declared shape, and errors as OpenAI's clients expect them: a status and
-{"error": {message, type, param, code}}. What is wrong with a body is one 400 that names the field.
+"""JSON bodies in their declared shape; whatever is wrong ends as one 400 that names the field.
 
 JSON has more values than the protocol: NaN and Infinity (which Python accepts), true where a
 number belongs, numbers of thousands of digits, nesting thousands deep, halves of surrogate pairs.
@@ -7,44 +6,16 @@ number belongs, numbers of thousands of digits, nesting thousands deep, halves o
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, NoReturn, TypeVar
 
 from pydantic import BeforeValidator, ValidationError
 
 from specsim.checked import Rule, SparseShape, dotted, problem_of
 from specsim.jsonable import json_text
+from specsim.serve.errors import ApiError, bad
 
 A_STRING = "a string"
 MAX_SHOWN = 80  # characters of a bad value that an error repeats
-
-
-@dataclass(eq=False)
-class ApiError(Exception):
-    """status: HTTP status. param: the field at fault. code: a short machine-readable word."""
-
-    status: int
-    message: str
-    param: str | None = None
-    code: str | None = None
-    headers: dict[str, str] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return self.message
-
-    def body(self) -> dict[str, object]:
-        if self.status == 429:
-            kind = "rate_limit_error"
-        elif self.status >= 500:
-            kind = "server_error"
-        else:
-            kind = "invalid_request_error"
-        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
-        return {"error": error}
-
-
-def bad(message: str, param: str | None = None, code: str | None = None) -> ApiError:
-    return ApiError(400, message, param, code)
 
 
 class Body(SparseShape):

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from specsim.errors import UsageError
-from specsim.serve.bodies import ApiError
+from specsim.serve.errors import ApiError
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Connections that the system accepts before the server has seen them.

@@ -16,18 +16,8 @@ from specsim.checked import Broken, Rule
 from specsim.decoder.options import MAX_STOP_IDS, SamplingParams
 from specsim.decoder.tokenizer import Tokenizer
 from specsim.errors import UsageError
-from specsim.serve.bodies import (
-    A_STRING,
-    ApiError,
-    Body,
-    Text,
-    Whole,
-    bad,
-    read,
-    shown,
-    valid_unicode,
-    wrong,
-)
+from specsim.serve.bodies import A_STRING, Body, Text, Whole, read, shown, valid_unicode, wrong
+from specsim.serve.errors import ApiError, bad
 from specsim.serve.settings import MAX_SEQUENCES
 
 MAX_STOPS, MAX_STOP_CHARS = 16, 1000

@@ -9,7 +9,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from specsim.jsonable import json_text
-from specsim.serve.bodies import ApiError
+from specsim.serve.errors import ApiError
 
 T = TypeVar("T")
 # Of a body that is too large, up to this many bytes are read and dropped before the answer: a

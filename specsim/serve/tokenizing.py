@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from specsim.decoder.tokenizer import Tokenizer
 from specsim.errors import SpecSimError
-from specsim.serve.bodies import bad
+from specsim.serve.errors import bad
 from specsim.serve.protocol import Call
 
 SHORT_BYTES = 4096  # a millisecond or two

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specsim.decoder.options import SamplingParams
-from specsim.serve.bodies import ApiError, parse_object
+from specsim.serve.bodies import parse_object
+from specsim.serve.errors import ApiError
 from specsim.serve.protocol import Call, check_model, parse_call
 
 VOCAB = 100
