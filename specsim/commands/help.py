@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from typer.core import TyperCommand
 
 from specsim.commands.layout import write_list
+from specsim.errors import UsageError
 from specsim.options.declare import SECTIONS, Declared
 
 FEW = 12  # options that are read in one list
@@ -22,6 +23,24 @@ class HelpCommand(TyperCommand):
 
     known: ClassVar[Mapping[str, Declared]] = {}
     examples: ClassVar[tuple[str, ...]] = ()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As typer does it, once no option stands where another one's value should."""
+        self._refuse_bare(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def _refuse_bare(self, ctx: Any, args: list[str]) -> None:
+        names = {word for param in self.get_params(ctx) for word in param.opts}
+        valued = {word: item for item in self.known.values() if item.kind is not bool
+                  for word in item.on}
+        for word, value in zip(args, [*args[1:], "--"], strict=False):
+            if word == "--":
+                return
+            if word in valued and (value == "--" or value in names):
+                raise UsageError(
+                    f"{word} needs a value: {valued[word].option.help.rstrip('.')}; "
+                    f"see `{ctx.command_path} --help`"
+                )
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         lists: dict[str, list[tuple[str, str]]] = {}

@@ -74,8 +74,11 @@ def paths_of(given: FilePaths | None) -> list[Path]:
     return [Path(path) for path in ([given] if isinstance(given, str | Path) else given)]
 
 
-def parse_numbers(given: Numbers, name: str, *, whole: bool = True) -> list[float]:
-    """A comma separated list of numbers; UsageError with the value and the rule."""
+def parse_numbers(
+    given: Numbers, name: str, *, whole: bool = True, or_word: str = ""
+) -> list[float]:
+    """A comma separated list of numbers; UsageError with the value and the rule. or_word: what the
+    option takes in their place."""
     parts = as_text(given).split(",")
     if len(parts) > MAX_VALUES:
         raise UsageError(f"{name} has {len(parts)} values; give at most {MAX_VALUES}")
@@ -84,9 +87,8 @@ def parse_numbers(given: Numbers, name: str, *, whole: bool = True) -> list[floa
         try:
             value = float(part)
         except ValueError:
-            raise UsageError(
-                f"{name} has {shown(part.strip())}; it must be numbers separated by commas"
-            ) from None
+            rule = "numbers separated by commas" + (or_word and f", or {or_word}")
+            raise UsageError(f"{name} has {shown(part.strip())}; it must be {rule}") from None
         if not math.isfinite(value) or (whole and value != int(value)):
             rule = "whole numbers" if whole else "finite numbers"
             raise UsageError(f"{name} has {shown(part.strip())}; it must be {rule}")
@@ -109,7 +111,7 @@ def parse_concurrency(
 
 def parse_rates(given: Numbers, name: str = "--rate") -> list[float]:
     """Requests per second of the open loop: positive numbers, in rising order."""
-    values = parse_numbers(given, name, whole=False)
+    values = parse_numbers(given, name, whole=False, or_word="auto" if name == "--rates" else "")
     for value in values:
         if value <= 0:
             raise UsageError(f"{name} has {value:g}; it must be above 0 requests per second")

@@ -176,7 +176,9 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     ("give tokens per verify step", (QWEN, "--acceptance-length", "-0.1")),
     ("predict has no option --nosuchoption", (QWEN, "--nosuchoption")),
     ("unexpected extra argument", (QWEN, "extra")),
-    ("requires an argument", (QWEN, "--tp")),
+    ("--tp needs a value: Tensor parallelism", (QWEN, "--tp")),
+    ("--tp needs a value: Tensor parallelism", (QWEN, "--tp", "--json")),
+    ("--gpu needs a value: GPU: a name from `specsim gpus`", (QWEN, "--gpu", "--help")),
     # vLLM's JSON
     ("is not JSON", (QWEN, SC, "{")),
     ("is not JSON", (QWEN, SC, "")),

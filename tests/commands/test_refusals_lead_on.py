@@ -8,6 +8,10 @@ from test_commands_errors import refused
 
 COMMAND = ("predict", "--gpu", "h100", "--command")
 WAYS_ON: list[tuple[str, tuple[str, ...]]] = [
+    ("--rates needs a value: Requests per second in the place of clients, e.g. 1,2,4; auto: up to "
+     "the capacity; see `specsim crossover --help`", ("crossover", "qwen3-8b", "--rates")),
+    ("'x'; it must be numbers separated by commas, or auto",
+     ("crossover", "qwen3-8b", "--rates", "x")),
     ("name the folder '.' if its config.json lies there", ("predict", "model.safetensors")),
     ("or a name of `specsim models`", ("predict", "empty")),
     ("`specsim gpus` lists all", ("predict", "qwen3-8b", "--gpu", "h900")),
