@@ -65,6 +65,17 @@ def test_more_acceptance_never_serves_less(engine: str, output_len: int) -> None
     assert all(now >= least * most for now, most in zip(served, best, strict=True))
 
 
+def test_prompts_that_fill_every_step_leave_none_to_a_second_request_for_decoding() -> None:
+    """43k prompt tokens in chunks of 70 for three of output, and passes of their own for decoding:
+    each request decodes in 2 of its neighbour's 617 steps, so two serve as much as one."""
+    system = System(
+        LLAMA, H200, find_engine("specsim"), setup=SpecSetup("none"), max_num_batched_tokens=70
+    )
+    one, two = (closed_loop(system, Workload(43_139, 3), clients) for clients in (1, 2))
+    assert one.output_tok_s <= two.output_tok_s < 1.01 * one.output_tok_s
+    assert two.running == 2
+
+
 def test_a_cycle_holds_each_prompt_once() -> None:
     """Long prompts and few steps: the device is busy all the time, and with nothing twice."""
     load = Workload(8000, 8)
