@@ -132,6 +132,10 @@ def _stop(message: str, code: int) -> NoReturn:
     raise SystemExit(code) from None
 
 
+# What the parser says of a text that is no number, and the rule in our words.
+_NUMBERS = {"valid integer": "a whole number", "valid number": "a number"}
+
+
 def _usage(error: Any) -> NoReturn:
     """A misspelt option or a value of the wrong kind, as the argument parser found it."""
     if type(error).__name__ == "NoArgsIsHelpError":
@@ -145,8 +149,11 @@ def _usage(error: Any) -> NoReturn:
         bare = sys.argv[len(words) + 1 :][:1]  # `matrix MODEL`, as other commands have it
         if bare and not bare[0].startswith("-"):
             message = f"{message}; did you mean --models {one_line(bare[0])[:60]}?"
-    value = _given(error)
-    if value and value not in message:
+    name, value = _given(error)
+    rule = next((rule for kind, rule in _NUMBERS.items() if kind in message), "")
+    if name and rule:
+        message = f"{name} is {value}; it must be {rule}"
+    elif name and value not in message:
         message = f"{message}, got {value}"
     end = "" if message.endswith("?") else ";"
     _stop(f"{message}{end} see `{' '.join(['specsim', *words, '--help'])}`", 2)
@@ -164,12 +171,11 @@ def _near(error: Any) -> str:
     return "; ".join(filter(None, [told, flag_hint(error.option_name, known)]))
 
 
-def _given(error: Any) -> str:
-    """The text that stood after the option that the parser refused, '' when it is not known."""
+def _given(error: Any) -> tuple[str, str]:
+    """The option that the parser refused and the text it was given, '' where they are not known."""
     names = getattr(getattr(error, "param", None), "opts", ())
-    for position, word in enumerate(sys.argv[:-1]):
-        if word in names:
-            return repr(sys.argv[position + 1][:60])
-    return ""
-
-
+    for position, word in enumerate(sys.argv):
+        name, sign, value = word.partition("=")
+        if name in names:
+            return name, repr((value if sign else sys.argv[position + 1])[:60])
+    return "", ""
