@@ -27,7 +27,8 @@ class HelpCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As typer does it, once no option stands where another one's value should."""
         self._refuse_bare(ctx, args)
-        return super().parse_args(ctx, args)
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
 
     def _refuse_bare(self, ctx: Any, args: list[str]) -> None:
         names = {word for param in self.get_params(ctx) for word in param.opts}
