@@ -28,7 +28,6 @@ from specsim.planning.capacity_demand import Demand, read_demand
 from specsim.planning.capacity_loads import HIGHEST_RATE, LOWEST_RATE, Arrivals, LoadShape, People
 from specsim.planning.capacity_result import CapacityFigures, Wishes
 from specsim.planning.capacity_runs import WITH, WITHOUT, Study, Summary, Trial, default_jobs
-from specsim.planning.cost import check_price
 from specsim.report.progress import words_line
 from specsim.sim.passing import MOST
 from specsim.sim.scenario import Scenario, find_scenario
@@ -113,8 +112,6 @@ def _demand(options: CapacityOptions) -> Demand | None:
 def _unit(options: CapacityOptions, demand: Demand | None) -> str:
     """'users' or 'rate': what the capacity is counted in."""
     asked = options.unit
-    if asked is not None and asked not in ("users", "rate"):
-        raise UsageError(f"--unit is {shown(asked)}; it must be users or rate")
     lengths = [item.flag for group in (RequestOptions, VariationOptions)
                for name, item in declared(group).items() if name in options.model_fields_set]
     if demand is not None:
@@ -166,7 +163,6 @@ def _wishes(
     options: CapacityOptions, gates: dict[str, float], demand: Demand | None,
     scenario: Scenario | None,
 ) -> Wishes:
-    check_price(options.price_per_gpu_hour)
     floor = options.stream_floor
     if floor is not None and options.no_stream_floor:
         raise UsageError("--stream-floor and --no-stream-floor contradict each other")

@@ -57,9 +57,6 @@ class ComparisonStudy:
     def __init__(self, options: CompareOptions) -> None:
         self.options = options
         self.file = file = read_deployments(str(options.file))
-        if options.concurrency is not None and options.rate is not None:
-            raise UsageError(
-                "--concurrency is a closed loop and --rate an open one; give one of them")
         clients: Numbers | None = _listed(file.concurrency)
         rate: Numbers | None = _listed(file.rate)
         if options.rate is not None:

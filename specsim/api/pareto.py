@@ -11,7 +11,6 @@ from specsim.options.analytic import ParetoOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import parse_speeds
 from specsim.planning import pareto as planning
-from specsim.planning.cost import check_price
 from specsim.planning.pareto_at import with_speeds
 from specsim.report.blocks import Section
 from specsim.report.progress import task_bar
@@ -50,7 +49,6 @@ def run(options: ParetoOptions, bar: bool = False) -> Pareto:
     if options.model is None:
         raise UsageError("a MODEL is needed; `specsim models` lists them")
     speeds = [] if options.at is None else parse_speeds(options.at)
-    check_price(options.price_per_gpu_hour)
     if options.price_per_gpu_hour is not None and not speeds:
         raise UsageError("--price-per-gpu-hour prices the tokens at a speed; give --at, too")
     floor = options.stream_floor or 0.0

@@ -97,7 +97,6 @@ def prepared(
     `build_request`."""
     if options.model is None and options.command is None:
         raise UsageError("a MODEL is needed; `specsim models` lists them")
-    options.check_one_loop()
     request = build_request(options, unknown=unknown)
     load = replace(
         _varied(request.workload, options), requests_per_client=options.requests_per_client

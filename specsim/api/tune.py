@@ -11,7 +11,6 @@ from specsim.api.tune_setup import build_offer
 from specsim.api.verdicts import unmeasured
 from specsim.errors import UsageError
 from specsim.jsonable import Key
-from specsim.methods.base import MAX_K
 from specsim.options.repeat import repeat
 from specsim.options.tuning import TuneOptions
 from specsim.options.values import parse_concurrency, parse_contexts, parse_rates
@@ -78,9 +77,6 @@ def run(options: TuneOptions, bar: bool = False) -> Tuning:
     """Choose method and draft length of `model` for every load (`concurrency=` or `rate=`)."""
     if options.model is None and options.command is None:
         raise UsageError("tune needs a MODEL or a --command; `specsim models` lists them")
-    options.check_one_loop()
-    if not 1 <= options.max_k <= MAX_K:
-        raise UsageError(f"--max-k is {options.max_k}; it must be from 1 to {MAX_K}")
     loads = loads_of(options)
     gates = {} if options.slo is None else parse_slo(str(options.slo))
     if options.slo is not None and not gates:

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from specsim.commands.bind import INTERRUPTED, Ended
 from specsim.files import check_writable
-from specsim.options.groups import ComparisonOutOptions, JsonOptions, OutputOptions
+from specsim.options.groups import (
+    ComparisonOutOptions,
+    JsonOptions,
+    OutputOptions,
+    PlotFileOptions,
+)
 from specsim.report.tables import printable, to_csv, to_json
 
 if TYPE_CHECKING:
     from specsim.api.validation import Validation
-    from specsim.options.analytic import DrawnOptions, PlotFileOptions
-    from specsim.options.tuning import TuneCommand
+    from specsim.options.analytic import DrawnOptions
     from specsim.report.blocks import Section
     from specsim.report.plots import Panel, Picture
 
@@ -65,7 +69,7 @@ def write(
     sys.stdout.write(shown + "\n")
 
 
-def check_drawing(options: "PlotFileOptions | TuneCommand") -> None:
+def check_drawing(options: PlotFileOptions) -> None:
     """Refuses a --plot that cannot be drawn or written, before anything is computed."""
     from specsim.report.plots_file import check_plot
 
@@ -124,12 +128,12 @@ def finish(
     if options.out is not None:
         # After the figures are shown: a full disk must not take them along.
         found.write(options.out)
-    if (plot := getattr(options, "plot", None)) is not None:
+    if isinstance(options, PlotFileOptions) and options.plot is not None:
         from specsim.report.doc import Doc
         from specsim.report.live import split_picture
         from specsim.report.plots_file import write_picture
 
-        write_picture(split_picture(Doc(found.to_dict())), plot)
+        write_picture(split_picture(Doc(found.to_dict())), options.plot)
     end_if_partial(found.partial, "the figures are of what was finished")
     if found.stopped:
         sys.stderr.write(f"specsim: ended early: {found.stopped}; the points before it are kept\n")

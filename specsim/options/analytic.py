@@ -24,11 +24,7 @@ class ExplainCommand(ExplainOptions, groups.JsonOptions):
     """`specsim explain`."""
 
 
-class PlotFileOptions(OptionSet, section="Output"):
-    plot: str | None = opt(None, help="Draw into a file: .svg or .png.", output=True)
-
-
-class DrawnOptions(PlotFileOptions, groups.OutputOptions):
+class DrawnOptions(groups.PlotFileOptions, groups.OutputOptions):
     """Results that are drawn as well."""
 
     no_plot: bool = opt(False, help="No plot in the terminal.", output=True)
@@ -107,7 +103,10 @@ class ParetoAxesOptions(OptionSet, section="Study"):
         None, help="Compare both sides at a speed of each user's stream, e.g. 50tok/s or 20ms (per "
                    "token), or several.",
     )
-    price_per_gpu_hour: float | None = opt(None, help="With --at: price of one GPU for one hour.")
+    price_per_gpu_hour: float | None = opt(
+        None, help="With --at: price of one GPU for one hour.",
+        gt=0, lt=1e6, rule="above 0 and below 1000000 per hour",
+    )
 
 
 class ParetoOutputOptions(DrawnOptions):

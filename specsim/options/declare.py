@@ -54,8 +54,9 @@ class Opt:
 
     def check(self, flag: str, value: object) -> None:
         """UsageError for a number out of its bounds, or a word that is no choice."""
-        if self.choices and value not in self.choices:
-            words = " or ".join(filter(None, self.choices))
+        if self.choices and value is not None and value not in self.choices:
+            *first, last = filter(None, self.choices)
+            words = f"{', '.join(first)} or {last}"
             raise UsageError(f"{flag} is {shown_value(value)}; it must be {words}")
         ge, gt, le, lt = self.bounds
         if self.bounds == (None,) * 4 or not isinstance(value, int | float):

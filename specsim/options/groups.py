@@ -9,7 +9,7 @@ from pydantic import model_validator
 from specsim.errors import UsageError
 from specsim.methods.base import METHODS
 from specsim.options.declare import OptionSet, declared, opt
-from specsim.options.values import Numbers, TextPath, shown
+from specsim.options.values import Numbers, TextPath
 
 # vLLM's and SGLang's spellings of --tp.
 TENSOR_PARALLEL = ("-tp", "--tp-size", "--tensor-parallel-size")
@@ -211,19 +211,12 @@ class TextOptions(OptionSet, section="Acceptance"):
              "..., or a data set. Default: that of --workload.",
     )
     temperature: float | None = opt(None, help="Sampling temperature (0: greedy).", le=10)
-    thinking: str | None = opt(None, help="Whether the model thinks first: on or off.")
-    language: str | None = opt(None, help="Language: en, zh or multi.")
-
-    @model_validator(mode="after")
-    def _known_words(self) -> Self:
-        for name, words in (("thinking", ("on", "off")), ("language", ("en", "zh", "multi"))):
-            value = getattr(self, name)
-            if value is not None and value not in words:
-                raise UsageError(
-                    f"--{name} is {shown(str(value))}; it must be {', '.join(words[:-1])} or "
-                    f"{words[-1]}"
-                )
-        return self
+    thinking: str | None = opt(
+        None, help="Whether the model thinks first: on or off.", choices=("on", "off"),
+    )
+    language: str | None = opt(
+        None, help="Language: en, zh or multi.", choices=("en", "zh", "multi"),
+    )
 
 
 class RequestOptions(LengthsOptions, CachedShareOptions, TextOptions):
@@ -249,11 +242,13 @@ class LoadOptions(ClientOptions):
         None, help="Requests per second (open loop), e.g. 0.5,1,2.", also=("--request-rate",),
     )
 
-    def check_one_loop(self) -> None:
+    @model_validator(mode="after")
+    def _one_loop(self) -> Self:
         if self.concurrency is not None and self.rate is not None:
             raise UsageError(
                 "--concurrency is a closed loop and --rate an open one; give one of them"
             )
+        return self
 
 
 class BatchLimitsOptions(OptionSet, section="Engine limits"):
@@ -299,8 +294,9 @@ class ApartOptions(OptionSet, section="Deployment"):
              "ib-200, ib-400, ib-800, pcie4-x16 or pcie5-x16. Default: 40, a 400 Gbit/s card.",
     )
     kv_transfer: str | None = opt(
-        None, help="whole: a cache is sent once its prompt is computed; chunks: as it is computed. "
-                   "Default: whole.",
+        None, choices=("whole", "chunks"),
+        help="whole: a cache is sent once its prompt is computed; chunks: as it is computed. "
+             "Default: whole.",
     )
 
     @model_validator(mode="after")
@@ -311,10 +307,6 @@ class ApartOptions(OptionSet, section="Deployment"):
             raise UsageError(
                 f"{given[0]} is given, but prompts and decoding are apart only where both "
                 "--prefill-replicas and --decode-replicas say how many replicas do which; give both"
-            )
-        if self.kv_transfer not in (None, "whole", "chunks"):
-            raise UsageError(
-                f"--kv-transfer is {shown(str(self.kv_transfer))}; it must be whole or chunks"
             )
         return self
 
@@ -370,6 +362,10 @@ class DeploymentOptions(
         built_in = {name: item.default for group in drafting
                     for name, item in declared(group).items()}
         return self.but(**built_in | {"method": "none"})
+
+
+class PlotFileOptions(OptionSet, section="Output"):
+    plot: str | None = opt(None, help="Draw into a file: .svg or .png.", output=True)
 
 
 class SeedOptions(OptionSet, section="Advanced"):

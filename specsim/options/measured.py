@@ -8,11 +8,11 @@ from pydantic import model_validator
 
 from specsim.errors import UsageError
 from specsim.options import groups
-from specsim.options.analytic import PlotFileOptions
 from specsim.options.declare import REQUIRED, OptionSet, opt
 from specsim.options.values import FilePath, FilePaths, named_path
 
 MAX_LIVE_REQUESTS = 100_000
+STATISTICS = ("median", "p10", "min")  # of the times of a record
 
 # --- diagnose, watch ----------------------------------------------------------------------------
 
@@ -102,6 +102,7 @@ class FitOptions(OptionSet, section="Measurements"):
     )
     statistic: str = opt(
         "median", help="Which time of a record is fitted: median, p10 or min (a busy machine).",
+        choices=STATISTICS,
     )
 
 
@@ -210,7 +211,9 @@ class ValidateBenchOptions(MeasuredFilesOptions, JudgedServerOptions, Comparison
     NAME: ClassVar = "validate bench"
 
 
-class ValidateBenchCommand(ValidateBenchOptions, PlotFileOptions, groups.ComparisonOutputOptions):
+class ValidateBenchCommand(
+    ValidateBenchOptions, groups.PlotFileOptions, groups.ComparisonOutputOptions,
+):
     """`specsim validate bench`."""
 
 
@@ -284,7 +287,7 @@ class ValidateLiveOptions(
 
 
 class ValidateLiveCommand(
-    ValidateLiveOptions, groups.MaxErrorOptions, SaveBenchOptions, PlotFileOptions,
+    ValidateLiveOptions, groups.MaxErrorOptions, SaveBenchOptions, groups.PlotFileOptions,
     groups.ComparisonOutOptions,
 ):
     """`specsim validate live`."""
@@ -339,7 +342,9 @@ class JudgedRecordsOptions(OptionSet, section="Measurements"):
     report: FilePath | None = opt(
         None, help="Report of `specsim calibrate`: steps it used judge nothing.",
     )
-    statistic: str = opt("median", help="Time of a record: median, p10 or min.")
+    statistic: str = opt(
+        "median", help="Time of a record: median, p10 or min.", choices=STATISTICS,
+    )
     rows_out: bool = opt(False, "--rows", help="Also list every point with its error.")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from specsim.options import groups, serving
-from specsim.options.analytic import DrawnOptions, PlotFileOptions
+from specsim.options.analytic import DrawnOptions
 from specsim.options.declare import REQUIRED, OptionSet, opt
 from specsim.options.values import FilePath, Numbers, TextPath
 
@@ -29,6 +29,7 @@ class DemandOptions(OptionSet, section="Load"):
     )
     unit: str | None = opt(
         None, help="Capacity in users or rate. Default: as the demand, else users.",
+        choices=("users", "rate"),
     )
 
 
@@ -45,7 +46,10 @@ class CapacityAnswerOptions(OptionSet, section="Study"):
     )
     no_stream_floor: bool = opt(False, help="Recommend no max_num_seqs.")
     operating_share: float = opt(0.8, help="Share of the capacity to run at.", gt=0, le=1)
-    price_per_gpu_hour: float | None = opt(None, help="Price of one GPU for one hour.")
+    price_per_gpu_hour: float | None = opt(
+        None, help="Price of one GPU for one hour.",
+        gt=0, lt=1e6, rule="above 0 and below 1000000 per hour",
+    )
     resolution: float = opt(
         0.05, help="Width of the answer, a share of the capacity.", ge=0.001, le=1,
     )
@@ -143,5 +147,5 @@ class SweepOptions(OptionSet, section="Study"):
     columns: str | None = opt(None, help="Results to show, e.g. output_tok_s,tpot_s.mean.")
 
 
-class SweepCommand(SweepOptions, PlotFileOptions, groups.OutputOptions):
+class SweepCommand(SweepOptions, groups.PlotFileOptions, groups.OutputOptions):
     """`specsim sweep`."""

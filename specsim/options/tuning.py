@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from specsim.methods.base import MAX_K
 from specsim.options import groups
 from specsim.options.declare import OptionSet, opt
 from specsim.options.values import FilePath, FilePaths, Words, named_path
@@ -13,6 +14,7 @@ class TuneGoalOptions(OptionSet, section="Study"):
 
     objective: str = opt(
         "throughput", help="throughput, tpot, or goodput (throughput within --slo).",
+        choices=("throughput", "tpot", "goodput"),
     )
     slo: str | Mapping[str, float] | None = opt(
         None,
@@ -24,7 +26,7 @@ class TuneGoalOptions(OptionSet, section="Study"):
         help="Methods to compare, e.g. mtp,eagle3,ngram. Default: all that the engine, the model "
              "and measured acceptance allow.",
     )
-    max_k: int = opt(8, help="Longest draft looked at.")
+    max_k: int = opt(8, help="Longest draft looked at.", ge=1, le=MAX_K)
     acceptance_range: str | Sequence[float] | None = opt(
         None, help="LOW,HIGH acceptance length at k: adds the choice that holds over the range.",
     )
@@ -80,7 +82,5 @@ class TuneOptions(
     NAME: ClassVar = "tune"
 
 
-class TuneCommand(TuneOptions, groups.OutputOptions):
+class TuneCommand(TuneOptions, groups.PlotFileOptions, groups.OutputOptions):
     """`specsim tune`."""
-
-    plot: str | None = opt(None, help="Draw the charts into a file: .svg or .png.", output=True)

@@ -141,11 +141,9 @@ def crossover(
     """Every context length (prompt tokens) at growing concurrency.
 
     max_concurrency: None: the largest batch that either side runs at that context. UsageError when
-    the system does not speculate, or for contexts, concurrency or share out of range.
+    the system does not speculate, or for too many contexts.
     """
     check_contexts(system, contexts)
-    if not (math.isfinite(cheap_share) and cheap_share > 0):
-        raise UsageError(f"cheap share is {cheap_share:g}; it must be above 0, such as 0.5")
     notes = list(warnings)
     curves = []
     for context in contexts:

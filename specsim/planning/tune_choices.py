@@ -21,7 +21,6 @@ from specsim.errors import CapacityError, UsageError
 from specsim.jsonable import Jsonable
 from specsim.units import rounded
 
-OBJECTIVES = ("throughput", "tpot", "goodput")
 LONGEST = 8  # draft lengths looked at by default
 _AT_LEAST = ("stream_tok_s", "output_tok_s", "request_rate")
 

@@ -279,7 +279,7 @@ def test_colour_on_request(monkeypatch, capsys, options):
     (["x", "--max-new-tokens", "0"], "--max-new-tokens is 0"),
     (["x", "--max-new-tokens", "9999"], "2..512"),
     (["x", "--repeat", "0"], "from 1 to 100"),
-    (["x", "--color", "blue"], "auto or always or never"),
+    (["x", "--color", "blue"], "auto, always or never"),
     (["x", "--temperature", "-1"], "temperature"),
     (["x", "--top-p", "0"], "top_p"),
     (["x", "--top-k", "-1"], "top_k"),

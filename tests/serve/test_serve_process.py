@@ -122,7 +122,7 @@ def test_serve_aborts_after_the_grace_period(folder):
     (["--draft", "none", "--k", "2"], "--k 2"),
     (["--k", "65"], "0..64"),
     (["--dtype", "fp16"], "bf16 or fp32"),
-    (["--device", "tpu"], "cpu or cuda or auto"),
+    (["--device", "tpu"], "cpu, cuda or auto"),
     (["--max-num-seqs", "0"], "--max-num-seqs is 0"),
     (["--max-queue", "-1"], "--max-queue is -1"),
     (["--shutdown-timeout", "-1"], "--shutdown-timeout is -1"),
