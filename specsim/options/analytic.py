@@ -30,7 +30,14 @@ class DrawnOptions(groups.PlotFileOptions, groups.OutputOptions):
     no_plot: bool = opt(False, help="No plot in the terminal.", output=True)
 
 
-class CrossoverRangeOptions(OptionSet, section="Study"):
+class CrossoverOptions(
+    groups.ModelArgument, groups.ServerOptions, groups.AcceptanceOptions, groups.TreeOptions,
+    groups.DraftShareOptions, groups.RequestOptions, groups.BatchLimitsOptions,
+    groups.LongestRequestOptions, groups.MemoryShareOptions, groups.PricingOptions,
+    groups.ServerCommandOptions, section="Study",
+):
+    NAME: ClassVar = "crossover"
+
     contexts: str | int | Sequence[int] | None = opt(
         None, help="Prompt lengths, e.g. 1k,8k,32k (1k is 1024 tokens).",
     )
@@ -53,15 +60,6 @@ class CrossoverRangeOptions(OptionSet, section="Study"):
              "longer pays by TTFT.",
     )
 
-
-class CrossoverOptions(
-    groups.ModelArgument, CrossoverRangeOptions, groups.ServerOptions, groups.AcceptanceOptions,
-    groups.TreeOptions, groups.DraftShareOptions, groups.RequestOptions, groups.BatchLimitsOptions,
-    groups.LongestRequestOptions, groups.MemoryShareOptions, groups.PricingOptions,
-    groups.ServerCommandOptions,
-):
-    NAME: ClassVar = "crossover"
-
     @model_validator(mode="after")
     def _one_length(self) -> Self:
         if self.contexts is not None and self.input_len is not None:
@@ -79,8 +77,12 @@ class CrossoverCommand(CrossoverOptions, DrawnOptions):
     """`specsim crossover`."""
 
 
-class ParetoAxesOptions(OptionSet, section="Study"):
-    """What is varied."""
+class ParetoOptions(
+    groups.ModelArgument, groups.GpuOptions, groups.ExpertParallelOptions, groups.EngineOptions,
+    groups.DraftingOptions, groups.AcceptanceOptions, groups.DraftShareOptions,
+    groups.RequestOptions, groups.MemoryShareOptions, groups.PricingOptions, section="Study",
+):
+    NAME: ClassVar = "pareto"
 
     ks: Numbers | None = opt(None, help="Draft lengths, e.g. 0,1,2,3; 0: plain decoding.")
     tps: Numbers | None = opt(None, help="Tensor parallel sizes, e.g. 1,2,4,8.")
@@ -109,7 +111,9 @@ class ParetoAxesOptions(OptionSet, section="Study"):
     )
 
 
-class ParetoOutputOptions(DrawnOptions):
+class ParetoCommand(ParetoOptions, DrawnOptions):
+    """`specsim pareto`."""
+
     every_point: bool = opt(False, "--all", help="With --json: every point, not the frontiers.")
 
     @model_validator(mode="after")
@@ -117,19 +121,6 @@ class ParetoOutputOptions(DrawnOptions):
         if self.every_point and not self.json_out:
             raise UsageError("--all belongs to --json; --csv has every point anyway")
         return self
-
-
-class ParetoOptions(
-    groups.ModelArgument, ParetoAxesOptions, groups.GpuOptions, groups.ExpertParallelOptions,
-    groups.EngineOptions, groups.DraftingOptions, groups.AcceptanceOptions,
-    groups.DraftShareOptions, groups.RequestOptions, groups.MemoryShareOptions,
-    groups.PricingOptions,
-):
-    NAME: ClassVar = "pareto"
-
-
-class ParetoCommand(ParetoOptions, ParetoOutputOptions):
-    """`specsim pareto`."""
 
 
 class MatrixAxesOptions(OptionSet, section="Study"):
@@ -188,7 +179,9 @@ class MatrixCommand(MatrixOptions, groups.OutputOptions):
     """`specsim matrix`."""
 
 
-class ComparedOptions(OptionSet, section="Study"):
+class CompareOptions(groups.LoadOptions, section="Study"):
+    NAME: ClassVar = "compare"
+
     file: TextPath | Mapping[str, object] = opt(
         REQUIRED, argument=True,
         help="Deployments, TOML or JSON: options of all, then one [[deployment]] each "
@@ -201,10 +194,6 @@ class ComparedOptions(OptionSet, section="Study"):
     slo: str | Mapping[str, float] | None = opt(
         None, help="Service-level objectives, e.g. ttft_mean=2,stream_tok_s_mean=15.",
     )
-
-
-class CompareOptions(ComparedOptions, groups.LoadOptions):
-    NAME: ClassVar = "compare"
 
 
 class CompareCommand(CompareOptions, DrawnOptions):

@@ -320,9 +320,6 @@ class FidelityOptions(OptionSet, section="Advanced"):
         "calibrated", help="calibrated, or datasheet (a plain roofline).",
         choices=("calibrated", "datasheet"),
     )
-
-
-class RoutingOptions(OptionSet, section="Advanced"):
     routing: str | None = opt(
         None,
         help="How traffic chooses experts: uniform, a kind of router (softmax, gated-shared, "
@@ -331,7 +328,7 @@ class RoutingOptions(OptionSet, section="Advanced"):
     )
 
 
-class PricingOptions(FidelityOptions, RoutingOptions, ProfilesOptions, section="Advanced"):
+class PricingOptions(FidelityOptions, ProfilesOptions, section="Advanced"):
     """What steps are priced with."""
 
     host_w: float | None = opt(

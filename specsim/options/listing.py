@@ -22,12 +22,10 @@ class ModelsCommand(ModelsOptions, JsonOptions):
     pass
 
 
-class GpuNameOptions(OptionSet):
-    name: str | None = opt(None, help="A profile to show, or a .toml.", argument=True)
-
-
-class GpusOptions(GpuNameOptions, ProfilesOptions):
+class GpusOptions(ProfilesOptions):
     NAME: ClassVar = "gpus"
+
+    name: str | None = opt(None, help="A profile to show, or a .toml.", argument=True)
 
 
 class GpusCommand(GpusOptions, JsonOptions):
@@ -63,7 +61,9 @@ class ConfigCommand(JsonOptions):
     )
 
 
-class ReportResultsOptions(OptionSet):
+class ReportCommand(ProfilesOptions):
+    NAME: ClassVar = "report"
+
     files: list[str] = opt(
         REQUIRED, help="Results of --json; - reads standard input.",
         metavar="RESULT.json...", argument=True,
@@ -73,7 +73,3 @@ class ReportResultsOptions(OptionSet):
         output=True,
     )
     title: str | None = opt(None, help="Title of the page.")
-
-
-class ReportCommand(ReportResultsOptions, ProfilesOptions):
-    NAME: ClassVar = "report"

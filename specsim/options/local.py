@@ -12,9 +12,6 @@ DTYPES, GRIDS = ("bf16", "fp32"), ("small", "full")
 class SamplingSeedOptions(OptionSet, section="Advanced"):
     seed: int = opt(0, help="Seed of the sampling.", ge=-(1 << 63), lt=1 << 63,
                     rule="a number of 64 bits")
-
-
-class ThreadsOptions(OptionSet, section="Advanced"):
     threads: int | None = opt(
         None, help="CPU threads of the model. Default: one per core.", ge=1, le=1024
     )
@@ -25,6 +22,8 @@ class DecoderModelOptions(OptionSet, section="Deployment"):
         "smollm2-135m", help="smollm2-135m, a Hugging Face folder, or a .gguf file.",
         metavar="MODEL",
     )
+    dtype: str = opt("bf16", help="bf16, or fp32 (lossless to the token).", choices=DTYPES)
+    device: str = opt("auto", help="cpu, cuda, or auto.", choices=("cpu", "cuda", "auto"))
 
 
 class DecoderDraftOptions(OptionSet, section="Speculation"):
@@ -35,21 +34,10 @@ class DecoderDraftOptions(OptionSet, section="Speculation"):
     )
 
 
-class DecoderDtypeOptions(OptionSet, section="Deployment"):
-    dtype: str = opt("bf16", help="bf16, or fp32 (lossless to the token).", choices=DTYPES)
-
-
-class DecoderDeviceOptions(OptionSet, section="Deployment"):
-    device: str = opt("auto", help="cpu, cuda, or auto.", choices=("cpu", "cuda", "auto"))
-
-
 class PromptOptions(OptionSet, section="Sampling"):
     prompt: str = opt(
         REQUIRED, help="Text to continue; - reads it from standard input.", argument=True,
     )
-
-
-class SamplingOptions(OptionSet, section="Sampling"):
     max_new_tokens: int = opt(128, help="Length of the answer.", ge=1)
     temperature: float = opt(0.0, help="0 is greedy.")
     top_k: int = opt(0, help="Sample from the k likeliest; 0 is all.")
@@ -57,7 +45,12 @@ class SamplingOptions(OptionSet, section="Sampling"):
     chat: bool = opt(False, help="Ask as a user in the model's chat template.")
 
 
-class GenerateOutputOptions(OptionSet, section="Output"):
+class GenerateCommand(
+    PromptOptions, DecoderModelOptions, DecoderDraftOptions, DraftLengthOptions,
+    SamplingSeedOptions, section="Output",
+):
+    NAME: ClassVar = "generate"
+
     compare: bool = opt(True, "--compare/--no-compare", help="Measure plain decoding too.")
     repeat: int = opt(1, help="Runs of each kind.", ge=1, le=100)
     color: str = opt(
@@ -66,16 +59,11 @@ class GenerateOutputOptions(OptionSet, section="Output"):
     json_out: bool = opt(False, "--json", help="Print one JSON object.", output=True)
 
 
-class GenerateCommand(
-    PromptOptions, DecoderModelOptions, DecoderDraftOptions, DraftLengthOptions, SamplingOptions,
-    DecoderDtypeOptions, SamplingSeedOptions, ThreadsOptions, DecoderDeviceOptions,
-    GenerateOutputOptions,
+class ServeModelCommand(
+    DecoderModelOptions, DecoderDraftOptions, DraftLengthOptions, SamplingSeedOptions,
+    section="Server",
 ):
-    NAME: ClassVar = "generate"
-
-
-class ListenOptions(OptionSet, section="Server"):
-    """Where the server listens, and how much it takes."""
+    NAME: ClassVar = "serve"
 
     host: str = opt("127.0.0.1", help="Address to listen on.")
     port: int = opt(8000, help="Port to listen on; 0 takes a free one.", ge=0, le=65535)
@@ -100,15 +88,8 @@ class ListenOptions(OptionSet, section="Server"):
     )
 
 
-class ServeModelCommand(
-    DecoderModelOptions, DecoderDraftOptions, DraftLengthOptions, DecoderDtypeOptions,
-    ListenOptions, SamplingSeedOptions, ThreadsOptions, DecoderDeviceOptions,
-):
-    NAME: ClassVar = "serve"
-
-
-class MeasureOptions(OptionSet, section="Study"):
-    """What is measured, and for how long."""
+class MeasureCommand(SamplingSeedOptions, JsonOptions, section="Study"):
+    NAME: ClassVar = "measure"
 
     budget: str = opt("600s", help="Time for the whole run: 600s, 10m.")
     device: str = opt(
@@ -126,12 +107,8 @@ class MeasureOptions(OptionSet, section="Study"):
     dtype: str = opt("bf16", help="bf16 or fp32.", choices=DTYPES)
 
 
-class MeasureCommand(MeasureOptions, SamplingSeedOptions, ThreadsOptions, JsonOptions):
-    NAME: ClassVar = "measure"
-
-
-class TrainHeadOptions(OptionSet, section="Study"):
-    """What a draft head is trained on, and how long."""
+class TrainHeadCommand(SamplingSeedOptions, JsonOptions, section="Study"):
+    NAME: ClassVar = "train-head"
 
     out: Path = opt(REQUIRED, help="Folder for the head and what it came from.", output=True)
     budget: str = opt("20m", help="Wall time of this run: 20m, 1h.")
@@ -148,12 +125,8 @@ class TrainHeadOptions(OptionSet, section="Study"):
     init: Path | None = opt(None, help="Head file to go on from, with its vocabulary.")
 
 
-class TrainHeadCommand(TrainHeadOptions, SamplingSeedOptions, ThreadsOptions, JsonOptions):
-    NAME: ClassVar = "train-head"
-
-
-class ValidateRunOptions(OptionSet, section="Study"):
-    """What is measured and kept on the way to the comparison."""
+class ValidateRunCommand(SamplingSeedOptions, ComparisonOutputOptions, section="Study"):
+    NAME: ClassVar = "validate run"
 
     budget: str = opt("10m", help="Time for the whole run: 600s, 10m.")
     short: bool = opt(False, help="Under a minute with tiny random models, wide bars.")
@@ -169,9 +142,3 @@ class ValidateRunOptions(OptionSet, section="Study"):
         Path("specsim-validate"), help="Folder for what is done; a later call goes on.",
         output=True,
     )
-
-
-class ValidateRunCommand(
-    ValidateRunOptions, SamplingSeedOptions, ThreadsOptions, ComparisonOutputOptions,
-):
-    NAME: ClassVar = "validate run"

@@ -31,8 +31,8 @@ class SeenServerOptions(
     """What is known of a server besides what it shows itself."""
 
 
-class EvidenceOptions(OptionSet, section="Measurements"):
-    """What is judged: a file, two dumps or a live server."""
+class DiagnoseOptions(SeenServerOptions, section="Measurements"):
+    NAME: ClassVar = "diagnose"
 
     words: Sequence[str] | None = opt(
         None, metavar="[FILE] [MODEL]", argument=True,
@@ -51,25 +51,8 @@ class EvidenceOptions(OptionSet, section="Measurements"):
     )
 
 
-class DiagnoseOptions(EvidenceOptions, SeenServerOptions):
-    NAME: ClassVar = "diagnose"
-
-
 class DiagnoseCommand(DiagnoseOptions, groups.JsonOptions):
     """`specsim diagnose`."""
-
-
-class ServerUrlOptions(OptionSet, section="Measurements"):
-    url: str = opt(REQUIRED, help="A live server: http://HOST:PORT.")
-
-
-class WatchTimeOptions(OptionSet, section="Measurements"):
-    interval: float = opt(
-        5.0, help="Seconds between scrapes.", ge=0.2, le=3600, rule="from 0.2 to 3600 seconds",
-    )
-    window: float = opt(30.0, help="Seconds over which counters are taken together.")
-    for_: str | None = opt(None, help="Stop after this long: 60s, 5m, 1h. Default: Ctrl-C.")
-    once: bool = opt(False, help="Two scrapes, one observation, then stop.")
 
 
 class JsonLinesOptions(OptionSet, section="Output"):
@@ -77,9 +60,17 @@ class JsonLinesOptions(OptionSet, section="Output"):
 
 
 class WatchCommand(
-    ServerUrlOptions, groups.ModelArgument, WatchTimeOptions, SeenServerOptions, JsonLinesOptions,
+    groups.ModelArgument, SeenServerOptions, JsonLinesOptions, section="Measurements",
 ):
     NAME: ClassVar = "watch"
+
+    url: str = opt(REQUIRED, help="A live server: http://HOST:PORT.")
+    interval: float = opt(
+        5.0, help="Seconds between scrapes.", ge=0.2, le=3600, rule="from 0.2 to 3600 seconds",
+    )
+    window: float = opt(30.0, help="Seconds over which counters are taken together.")
+    for_: str | None = opt(None, help="Stop after this long: 60s, 5m, 1h. Default: Ctrl-C.")
+    once: bool = opt(False, help="Two scrapes, one observation, then stop.")
 
 
 # --- calibrate ----------------------------------------------------------------------------------
@@ -104,11 +95,6 @@ class FitOptions(OptionSet, section="Measurements"):
         "median", help="Which time of a record is fitted: median, p10 or min (a busy machine).",
         choices=STATISTICS,
     )
-
-
-class BenchFilesOptions(OptionSet, section="Measurements"):
-    """Result files of benchmarks of one server."""
-
     from_: FilePaths | None = opt(
         None,
         help="Result file of a benchmark of one server; repeatable. FILE@acceptance_length=2.4,"
@@ -129,30 +115,26 @@ class BenchFilesOptions(OptionSet, section="Measurements"):
 
 
 class CalibrateOptions(
-    FitOptions, BenchFilesOptions, groups.GpuOptions, groups.EngineOptions,
-    groups.TensorParallelOptions, groups.ExpertParallelOptions, groups.NumberFormatsOptions,
-    groups.DraftingOptions, groups.BatchLimitsOptions, groups.ProfilesOptions,
+    FitOptions, groups.GpuOptions, groups.EngineOptions, groups.TensorParallelOptions,
+    groups.ExpertParallelOptions, groups.NumberFormatsOptions, groups.DraftingOptions,
+    groups.BatchLimitsOptions, groups.ProfilesOptions,
 ):
     """What both forms of `specsim calibrate` take besides the model or the records."""
 
 
-class RecordFilesOptions(OptionSet, section="Measurements"):
+class CalibrateFunctionOptions(groups.ModelArgument, CalibrateOptions, section="Measurements"):
+    NAME: ClassVar = "calibrate"
+
     records: FilePaths | None = opt(None, help="Files of `specsim measure`.")
 
 
-class CalibrateFunctionOptions(groups.ModelArgument, RecordFilesOptions, CalibrateOptions):
+class CalibrateCommand(CalibrateOptions, groups.JsonOptions, section="Measurements"):
     NAME: ClassVar = "calibrate"
 
-
-class CalibrateInputsOptions(OptionSet, section="Measurements"):
     inputs: list[str] | None = opt(
         None, help="Files of `specsim measure`; with --from: the MODEL that was served.",
         metavar="RECORDS...", argument=True,
     )
-
-
-class CalibrateCommand(CalibrateInputsOptions, CalibrateOptions, groups.JsonOptions):
-    NAME: ClassVar = "calibrate"
 
 
 # --- validate -----------------------------------------------------------------------------------
@@ -194,7 +176,9 @@ class ComparisonOptions(OptionSet, section="Study"):
     explain: bool = opt(True, "--explain/--no-explain", help="Say what explains the gap.")
 
 
-class MeasuredFilesOptions(OptionSet, section="Measurements"):
+class ValidateBenchOptions(JudgedServerOptions, ComparisonOptions, section="Measurements"):
+    NAME: ClassVar = "validate bench"
+
     files: FilePaths = opt(
         REQUIRED, metavar="FILES", argument=True, parser=named_path,
         help="Results of vllm bench serve or sweep, sglang bench_serving, guidellm, aiperf, "
@@ -207,18 +191,10 @@ class MeasuredFilesOptions(OptionSet, section="Measurements"):
     )
 
 
-class ValidateBenchOptions(MeasuredFilesOptions, JudgedServerOptions, ComparisonOptions):
-    NAME: ClassVar = "validate bench"
-
-
 class ValidateBenchCommand(
     ValidateBenchOptions, groups.PlotFileOptions, groups.ComparisonOutputOptions,
 ):
     """`specsim validate bench`."""
-
-
-class DrivenServerOptions(OptionSet, section="Measurements"):
-    url: str = opt(REQUIRED, help="An OpenAI-compatible server: http://HOST:PORT.")
 
 
 class ServerKeyOptions(OptionSet, section="Load"):
@@ -273,10 +249,12 @@ class PinnedOptions(OptionSet, section="Acceptance"):
 
 
 class ValidateLiveOptions(
-    DrivenServerOptions, groups.ModelArgument, groups.LoadOptions, DrivenLoadOptions,
-    JudgedServerOptions, PinnedOptions, ComparisonOptions,
+    groups.ModelArgument, groups.LoadOptions, DrivenLoadOptions, JudgedServerOptions, PinnedOptions,
+    ComparisonOptions, section="Measurements",
 ):
     NAME: ClassVar = "validate live"
+
+    url: str = opt(REQUIRED, help="An OpenAI-compatible server: http://HOST:PORT.")
 
     @model_validator(mode="after")
     def _one_told(self) -> Self:
@@ -323,15 +301,15 @@ class QuickOptions(
     NAME: ClassVar = "quick"
 
 
-class QuickShareOptions(OptionSet, section="Output"):
+class QuickCommand(QuickOptions, groups.JsonOptions, section="Output"):
+    """`specsim quick`."""
+
     share: Path | None = opt(None, help="Also write the answer as Markdown.", output=True)
 
 
-class QuickCommand(QuickOptions, QuickShareOptions, groups.JsonOptions):
-    """`specsim quick`."""
+class ValidateRecordsOptions(groups.ProfilesOptions, section="Measurements"):
+    NAME: ClassVar = "validate records"
 
-
-class JudgedRecordsOptions(OptionSet, section="Measurements"):
     files: FilePaths = opt(REQUIRED, help="Files of `specsim measure`.", argument=True)
     gpu: str = opt("", help="Profile to judge: a name from `specsim gpus` or a .toml.")
     engine: str = opt(
@@ -346,10 +324,6 @@ class JudgedRecordsOptions(OptionSet, section="Measurements"):
         "median", help="Time of a record: median, p10 or min.", choices=STATISTICS,
     )
     rows_out: bool = opt(False, "--rows", help="Also list every point with its error.")
-
-
-class ValidateRecordsOptions(JudgedRecordsOptions, groups.ProfilesOptions):
-    NAME: ClassVar = "validate records"
 
 
 class ValidateRecordsCommand(ValidateRecordsOptions, groups.ComparisonOutputOptions):

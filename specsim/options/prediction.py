@@ -10,18 +10,6 @@ from specsim.options.declare import OptionSet, opt
 from specsim.options.values import FilePaths, named_path
 
 
-class SpeedupPlotOptions(groups.OutputOptions):
-    plot: bool = opt(
-        False, help="Also draw the speedup over the load in the terminal.", output=True,
-    )
-
-    @model_validator(mode="after")
-    def _plot_in_text(self) -> Self:
-        if self.plot and (self.json_out or self.csv_out):
-            raise UsageError("--plot draws in the terminal; leave it out with --json and --csv")
-        return self
-
-
 class RunOptions(OptionSet, section="Advanced"):
     """A benchmark's run of a closed loop, where it is no steady state of unlike requests."""
 
@@ -47,8 +35,8 @@ class PredictOptions(
     NAME: ClassVar = "predict"
 
 
-class FromMeasuredOptions(OptionSet, section="Measurements"):
-    """A measurement of another system, carried over to the one that is asked about."""
+class TransferOptions(PredictOptions, section="Measurements"):
+    """A prediction, also of a system from a measurement of another."""
 
     from_measured: FilePaths | None = opt(
         None,
@@ -64,24 +52,26 @@ class FromMeasuredOptions(OptionSet, section="Measurements"):
     )
 
 
-class TransferOptions(PredictOptions, FromMeasuredOptions):
-    """A prediction, also of a system from a measurement of another."""
-
-
-class PredictCommand(TransferOptions, SpeedupPlotOptions):
+class PredictCommand(TransferOptions, groups.OutputOptions):
     """`specsim predict`."""
 
+    plot: bool = opt(
+        False, help="Also draw the speedup over the load in the terminal.", output=True,
+    )
 
-class PageOptions(OptionSet, section="Server"):
-    """Where the page is served."""
+    @model_validator(mode="after")
+    def _plot_in_text(self) -> Self:
+        if self.plot and (self.json_out or self.csv_out):
+            raise UsageError("--plot draws in the terminal; leave it out with --json and --csv")
+        return self
+
+
+class ExploreCommand(PredictOptions, section="Server"):
+    """`specsim explore`."""
+
+    NAME: ClassVar = "explore"
 
     port: int = opt(0, help="Port on 127.0.0.1; 0 takes a free one.", ge=0, le=65535)
     browser: bool = opt(
         True, "--browser/--no-browser", help="Open the page in the browser.",
     )
-
-
-class ExploreCommand(PredictOptions, PageOptions):
-    """`specsim explore`."""
-
-    NAME: ClassVar = "explore"

@@ -61,9 +61,6 @@ class CapacityAnswerOptions(OptionSet, section="Study"):
         False, help="A rough answer: two runs per load, of this deployment alone, and the loads "
                     "between which its capacity lies.",
     )
-
-
-class CapacityBaselineOptions(OptionSet, section="Study"):
     baseline: bool = opt(
         True, "--baseline/--no-baseline", help="Also the capacity without speculation.",
     )
@@ -72,11 +69,10 @@ class CapacityBaselineOptions(OptionSet, section="Study"):
 class CapacityOptions(
     groups.ModelArgument, groups.ServerCommandOptions, DemandOptions, serving.ScenarioOptions,
     serving.GatesOptions, CapacityAnswerOptions, groups.JobsOptions, groups.SeedOptions,
-    CapacityBaselineOptions, serving.StageOptions, serving.VariationOptions, groups.ServerOptions,
-    groups.AcceptanceOptions, serving.AcceptanceSpreadOptions, groups.TreeOptions,
-    groups.DraftShareOptions, groups.RequestOptions, groups.ApartOptions, serving.GatewayOptions,
-    groups.BatchLimitsOptions, serving.CacheOptions, groups.MemoryShareOptions,
-    groups.PricingOptions,
+    serving.StageOptions, serving.VariationOptions, groups.ServerOptions, groups.AcceptanceOptions,
+    serving.AcceptanceSpreadOptions, groups.TreeOptions, groups.DraftShareOptions,
+    groups.RequestOptions, groups.ApartOptions, serving.GatewayOptions, groups.BatchLimitsOptions,
+    serving.CacheOptions, groups.MemoryShareOptions, groups.PricingOptions,
 ):
     NAME: ClassVar = "capacity"
 
@@ -85,7 +81,9 @@ class CapacityCommand(CapacityOptions, groups.OutputOptions):
     """`specsim capacity`."""
 
 
-class FleetFileOptions(OptionSet, section="Study"):
+class FleetOptions(groups.SeedOptions, groups.JobsOptions, groups.ProfilesOptions, section="Study"):
+    NAME: ClassVar = "fleet"
+
     file: TextPath = opt(
         REQUIRED, help="Fleet file, TOML or JSON; see docs/capacity.md.", argument=True,
     )
@@ -99,12 +97,6 @@ class FleetFileOptions(OptionSet, section="Study"):
         help="Folder to write the day for Kubernetes, KEDA, vLLM's Helm chart and Dynamo's "
              "planner to. It and --plot imply --day.",
     )
-
-
-class FleetOptions(
-    FleetFileOptions, groups.SeedOptions, groups.JobsOptions, groups.ProfilesOptions,
-):
-    NAME: ClassVar = "fleet"
 
 
 class FleetCommand(FleetOptions, DrawnOptions):

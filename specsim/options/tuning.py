@@ -35,11 +35,6 @@ class TuneGoalOptions(OptionSet, section="Study"):
         help="Kinds of work with shares, and acceptance lengths where known: "
              "chat=0.6,code=0.4@3.5.",
     )
-
-
-class MapOptions(OptionSet, section="Study"):
-    """The map of draft lengths."""
-
     by: str | None = opt(
         None, choices=("batch", "batch,context"),
         help="A map of draft lengths: batch, or batch,context. Its batches are those of "
@@ -74,10 +69,10 @@ class MaxMemoryOptions(OptionSet, section="Engine limits"):
 
 class TuneOptions(
     groups.ModelArgument, groups.ServerCommandOptions, groups.LoadOptions, TuneGoalOptions,
-    MapOptions, RunPlanOptions,
-    groups.ServerOptions, groups.AcceptanceOptions, groups.TreeOptions, groups.DraftShareOptions,
-    groups.RequestOptions, groups.BatchLimitsOptions, groups.LongestRequestOptions,
-    groups.MemoryShareOptions, MaxMemoryOptions, groups.PricingOptions,
+    RunPlanOptions, groups.ServerOptions, groups.AcceptanceOptions, groups.TreeOptions,
+    groups.DraftShareOptions, groups.RequestOptions, groups.BatchLimitsOptions,
+    groups.LongestRequestOptions, groups.MemoryShareOptions, MaxMemoryOptions,
+    groups.PricingOptions,
 ):
     NAME: ClassVar = "tune"
 
