@@ -10,7 +10,7 @@ from specsim.methods.base import MAX_K, check_k
 from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import variant
 from specsim.model.counts import cache_dtype, kv_dtype_bytes
-from specsim.options.analytic import ParetoAxesOptions, ParetoOptions
+from specsim.options.analytic import ParetoOptions
 from specsim.options.groups import DeploymentOptions
 from specsim.options.values import Numbers, Words, as_text, parse_numbers, shown
 from specsim.planning.pareto import Axes
@@ -20,7 +20,7 @@ MAX_VALUE = 10_000_000
 
 def one_deployment(options: ParetoOptions) -> DeploymentOptions:
     """The options with what is varied left open: lists are no value of one deployment."""
-    varied = ParetoAxesOptions.model_fields
+    varied = ParetoOptions.__annotations__  # its own; the others are those of a deployment
     given = {name: getattr(options, name) for name in options.model_fields_set
              if name in DeploymentOptions.model_fields and name not in varied}
     return DeploymentOptions.of_values(given)

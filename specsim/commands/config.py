@@ -48,7 +48,8 @@ def config(options: ConfigCommand) -> None:
 
 def _rows(defaults: "tuple[OptionDefault, ...]", command: str) -> list[dict[str, object]]:
     """Every default of the file; with a command, all of its options with what holds for each."""
-    from specsim.options.config_file import AllOptions
+    from specsim.options.config_file import settable
+    from specsim.options.registry import command_names
     from specsim.options.values import shown
 
     if not command:
@@ -56,23 +57,19 @@ def _rows(defaults: "tuple[OptionDefault, ...]", command: str) -> list[dict[str,
             {"option": d.flag, "value": d.value, "from": f"[{d.section}]", "command": d.command}
             for d in defaults
         ]
-    commands = AllOptions()
-    if command not in commands:
-        hint = f"{closest(command, commands, 2)}see `specsim --help`"
+    if command not in command_names():
+        hint = f"{closest(command, command_names(), 2)}see `specsim --help`"
         raise UsageError(f"{shown(command)} is no command; {hint}")
     named = {d.name: d for d in defaults if d.command == command}
-    rows = []
-    for name, option in commands[command].items():
-        default = named.get(name)
-        rows.append(
-            {
-                "option": option.flag,
-                "value": default.value if default else _plain(option.default),
-                "from": f"[{default.section}]" if default else "built in",
-                "command": command,
-            }
-        )
-    return rows
+    return [
+        {
+            "option": option.flag,
+            "value": named[name].value if name in named else _plain(option.default),
+            "from": f"[{named[name].section}]" if name in named else "built in",
+            "command": command,
+        }
+        for name, option in settable(command).items()
+    ]
 
 
 def _plain(value: object) -> object:

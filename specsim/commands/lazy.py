@@ -4,7 +4,6 @@
 group knows of its commands only where they are and what its list shows of them.
 """
 
-from collections.abc import Iterator, MutableMapping
 from importlib import import_module
 from keyword import iskeyword
 from typing import Any, ClassVar
@@ -14,31 +13,21 @@ from typer.core import TyperGroup
 from specsim.commands.layout import WIDTH, write_list
 
 
-class LoadedCommands(MutableMapping[str, Any]):
+class LoadedCommands(dict[str, Any]):
     """The commands of a group by name; each is loaded when it is looked up."""
 
     def __init__(self, names: list[str], prefix: str) -> None:
-        self._names, self._prefix = names, prefix
-        self._made: dict[str, object] = {}
+        super().__init__(dict.fromkeys(names))
+        self._prefix = prefix
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            if name not in self._names:
-                raise KeyError(name)
-            self._made[name] = _load(name, self._prefix)
-        return self._made[name]
+        command = super().__getitem__(name)
+        if command is None:
+            command = self[name] = _load(name, self._prefix)
+        return command
 
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._made[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._names, *self._made]))
-
-    def __len__(self) -> int:
-        return len({*self._names, *self._made})
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default  # noqa: SIM401 (that would not load it)
 
 
 def _load(name: str, prefix: str) -> Any:

@@ -89,25 +89,11 @@ class ConfigFile:
         return {item.name: item.value for item in self.defaults if item.command == command}
 
 
-class AllOptions(Mapping[str, dict[str, Declared]]):
-    """What a file can set, by command ('predict', 'validate live') and name; looked up, the
-    options of a command are loaded. Do not change them."""
-
-    def __getitem__(self, command: str) -> dict[str, Declared]:
-        if command not in command_names():
-            raise KeyError(command)
-        # The positional MODEL has a default of its own; files to work on have none.
-        return {name: option for name, option in declared(command_model(command)).items()
-                if not option.option.argument or name == "model"}
-
-    def __contains__(self, command: object) -> bool:
-        return command in command_names()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(command_names())
-
-    def __len__(self) -> int:
-        return len(command_names())
+def settable(command: str) -> dict[str, Declared]:
+    """What a file can set of a command ('predict', 'validate live'), by name. The positional MODEL
+    has a default of its own; files to work on have none."""
+    return {name: option for name, option in declared(command_model(command)).items()
+            if not option.option.argument or name == "model"}
 
 
 def read_file(path: Path, asked: str = "") -> ConfigFile:
@@ -120,15 +106,14 @@ def read_file(path: Path, asked: str = "") -> ConfigFile:
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # besides syntax: huge numbers, deep nesting
         raise FormatError(f"{path} is not TOML: {error}") from None
-    commands = AllOptions()
     general = content.pop(EVERY, {})
-    own = dict(_sections(content, commands, path))
+    own = dict(_sections(content, path))
     found: dict[tuple[str, str], OptionDefault] = {}
     for key, value in _table(general, EVERY, path).items():
         for item in _everywhere(key, value, path, asked):
             found[item.command, item.name] = item
     for section, table in own.items():
-        known = commands[section]
+        known = settable(section)
         for key, value in table.items():
             option = _look_up(key, known)
             if option is None:
@@ -148,7 +133,7 @@ def default_map(config: ConfigFile, words: Sequence[str]) -> dict[str, DefaultMa
     out: dict[str, DefaultMap] = {}
     for command in {item.command for item in config.defaults}:
         values = config.of(command)
-        typed = _typed(AllOptions()[command], words)
+        typed = _typed(settable(command), words)
         for those, aside in _ASIDE:
             if those & typed:
                 for name in aside - typed:
@@ -166,15 +151,16 @@ def _typed(options: Mapping[str, Declared], words: Sequence[str]) -> set[str]:
 
 
 def _sections(
-    content: Mapping[str, object], commands: Mapping[str, object], path: Path, above: str = ""
+    content: Mapping[str, object], path: Path, above: str = ""
 ) -> Iterator[tuple[str, Mapping[str, object]]]:
+    commands = command_names()
     groups = {name.rpartition(" ")[0] for name in commands} - {""}
     for key, value in content.items():
         name = f"{above}{key}"
         if name in commands:
             yield name, _table(value, name, path)
         elif name in groups:
-            yield from _sections(_table(value, name, path), commands, path, f"{name} ")
+            yield from _sections(_table(value, name, path), path, f"{name} ")
         else:
             hint = closest(name, [EVERY, *commands], 2)
             raise UsageError(
@@ -194,18 +180,18 @@ def _everywhere(
 ) -> Iterator[OptionDefault]:
     """A key of [defaults] for every command about a server that has such an option; for the one
     that is asked for alone, where it has."""
-    commands = AllOptions()
     if asked and asked not in LOCAL:
-        option = _look_up(key, commands[asked])
+        option = _look_up(key, settable(asked))
         fit = None if option is None else _fitting(option, value)
         if option is not None and fit is not None:
             yield OptionDefault(asked, option.name, option.flag, fit, EVERY)
             return
     places = []
     names: dict[str, Declared] = {}
-    for command, known in commands.items():
+    for command in command_names():
         if command in LOCAL:
             continue
+        known = settable(command)
         names.update(known)
         option = _look_up(key, known)
         if option is not None:

@@ -44,10 +44,6 @@ from specsim.sim.passing import FEWEST, ROUGH_RUNS, WAVE, PassVerdict, enough, v
 from specsim.sim.slo import judge
 from specsim.sim.stationarity import judge_trends
 
-__all__ = [
-    "WAITING_GATE", "WAITING_LIMIT_S", "CapacityFigures", "Finder", "Point", "Side", "Wishes",
-    "check_gates", "find_capacity", "with_waiting_gate",
-]
 WAITING_GATE, WAITING_LIMIT_S = "queue_p95", 10.0  # where no SLO limits waiting
 COARSE = 0.1  # resolution of the capacities besides: with other slots, of the other question
 SLOT_RUNS = 2  # with all slots taken, streams hardly differ between runs

@@ -26,7 +26,6 @@ from specsim.planning.fleet_result import Endpoint, FleetFigures, Shortage
 from specsim.planning.fleet_size import Asked, Effort, Misfit, Sized, point_at, size_model
 from specsim.units import counted
 
-__all__ = ["Endpoint", "FleetFigures", "Shortage", "carried", "plan_fleet", "replicas_needed"]
 MOST_COMBINATIONS = 512
 Tell = Callable[[str], None]
 

@@ -18,7 +18,7 @@ How sure a decision is follows from the 90 % interval of the gain, in logarithms
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from specsim.analytic.apart import Apart, apart_open
@@ -112,18 +112,6 @@ class Unmeasured:
     reason: str
 
 
-@dataclass(frozen=True)
-class VerdictBasis:
-    """What a verdict says besides the decision, of the system it is about."""
-
-    system: System | None
-    workload: Workload | None
-    flags: ReadyCommand | None = None
-    pays_below: float | None = None
-    looked_to: float | None = None
-    loads: tuple[LoadVerdict, ...] = field(default=())
-
-
 def judged(gain: float | None, gain_90: Pair | None) -> tuple[Decision, Certainty, float | None]:
     """The rule: decision, how sure, and the share of the interval on the decision's side."""
     if gain is None:
@@ -170,7 +158,7 @@ def of_prediction(
     )
     side = system if loads[0].decision == "on" else system.plain()
     flags = flags_of(side, names)[0]
-    return verdict_of(loads, unit, VerdictBasis(system, found.workload, flags, below, top, loads))
+    return verdict_of(loads, unit, system, found.workload, flags, below, top)
 
 
 def of_unmeasured(
@@ -251,21 +239,24 @@ def rests_on(system: System) -> str:
     return text
 
 
-def verdict_of(loads: tuple[LoadVerdict, ...], unit: str, about: VerdictBasis) -> Verdict:
-    """Of the first load."""
-    lead, system = loads[0], about.system
+def verdict_of(
+    loads: tuple[LoadVerdict, ...], unit: str, system: System | None, workload: Workload | None,
+    flags: ReadyCommand | None, pays_below: float | None = None, looked_to: float | None = None,
+) -> Verdict:
+    """Of the first load, about a system."""
+    lead = loads[0]
     decision, certainty, share = judged(lead.gain, lead.gain_90)
     if decision != lead.decision:  # decided by limits or another objective than throughput
         certainty, share = "open", None
     drafter = system.setup.drafter if system is not None else None
     return Verdict(
         lead.decision, certainty, share, lead.method, drafter.name if drafter else None, lead.k,
-        lead.load, unit, lead.gain, lead.gain_90, about.pays_below, about.looked_to,
+        lead.load, unit, lead.gain, lead.gain_90, pays_below, looked_to,
         tokens_per_step=system.tokens_per_step if system is not None else None,
         rests_on=rests_on(system) if system is not None else "",
-        memory=memory_cost(system, about.workload) if system and about.workload else None,
-        loads=about.loads or loads, command=about.flags.command if about.flags else None,
-        notes=about.flags.warnings if about.flags else (),
+        memory=memory_cost(system, workload) if system and workload else None,
+        loads=loads, command=flags.command if flags else None,
+        notes=flags.warnings if flags else (),
     )
 
 

@@ -17,7 +17,6 @@ from specsim.planning.verdict import (
     LoadVerdict,
     Unmeasured,
     Verdict,
-    VerdictBasis,
     amount_of,
     at_load,
     of_unmeasured,
@@ -38,8 +37,8 @@ def of_crossover(found: CrossoverFigures, names: ServedNames) -> Verdict | None:
                    point.speedup_90)
     workload = replace(found.workload, input_len=curve.context)
     flags = flags_of(system if load.decision == "on" else system.plain(), names)[0]
-    return verdict_of((load,), "clients", VerdictBasis(
-        system, workload, flags, curve.break_even_concurrency, curve.max_concurrency))
+    return verdict_of((load,), "clients", system, workload, flags,
+                      curve.break_even_concurrency, curve.max_concurrency)
 
 
 def _of_rates(found: CrossoverFigures, names: ServedNames) -> Verdict:
@@ -52,8 +51,8 @@ def _of_rates(found: CrossoverFigures, names: ServedNames) -> Verdict:
     load = at_load(point.rate, system.setup.method, system.setup.k, gain, gain_90)
     workload = replace(found.workload, input_len=curve.context)
     flags = flags_of(system if load.decision == "on" else system.plain(), names)[0]
-    return verdict_of((load,), "requests/s", VerdictBasis(
-        system, workload, flags, curve.crossing("tpot").pays_below, curve.plain_capacity))
+    return verdict_of((load,), "requests/s", system, workload, flags,
+                      curve.crossing("tpot").pays_below, curve.plain_capacity)
 
 
 def of_tuning(
@@ -76,8 +75,7 @@ def of_tuning(
     below = top = None
     if system is not None:
         below, top = pays_below_of(system, found.workload, rated, 0)
-    flags = answer.flags
-    return verdict_of(loads, unit, VerdictBasis(system, found.workload, flags, below, top, loads))
+    return verdict_of(loads, unit, system, found.workload, answer.flags, below, top)
 
 
 def _tuned(answer: LoadAnswer, found: TuningFigures, unmeasured: Unmeasured | None) -> LoadVerdict:
@@ -111,5 +109,5 @@ def of_capacity(found: CapacityFigures) -> Verdict | None:
     if load.decision == "off":
         plain = found.study.system_of(WITHOUT, found.baseline.slots)
         flags = capacity_flags(found.study, plain)
-    verdict = verdict_of((load,), unit, VerdictBasis(system, lengths, flags))
+    verdict = verdict_of((load,), unit, system, lengths, flags)
     return replace(verdict, carried=found.main.capacity, plain_carried=found.baseline.capacity)

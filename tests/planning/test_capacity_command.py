@@ -13,8 +13,9 @@ from specsim.errors import SpecSimError
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
 from specsim.model.catalogue import find_model
-from specsim.planning.capacity import Wishes, find_capacity
+from specsim.planning.capacity import find_capacity
 from specsim.planning.capacity_loads import People
+from specsim.planning.capacity_result import Wishes
 from specsim.planning.capacity_runs import Study, Trial
 from specsim.sim.scenario import find_scenario
 
