@@ -19,7 +19,7 @@ from specsim.options.declare import Declared, OptionSet, declared
 from specsim.options.meaning import hint
 from specsim.options.prediction import PredictCommand, PredictOptions
 from specsim.options.serving import SimulateCommand, SimulateOptions
-from specsim.options.tables import VALUE_WORDS, file_keys, from_value, is_number
+from specsim.options.tables import VALUE_WORDS, file_keys, from_value, real
 from specsim.options.values import shown
 
 MAX_WHOLE = 1 << 53  # nothing counts beyond it, and an error repeats the number
@@ -123,7 +123,7 @@ def option_name(name: str, run: str, where: str) -> str:
 def option_value(name: str, value: object, run: str, where: str) -> object:
     """A value as the option wants it; UsageError that names the value and the rule."""
     item = _options(run)[name]
-    if Sequence in item.accepted and is_number(value):
+    if Sequence in item.accepted and real(value) is not None:
         return repr(value)
     return from_value(item, name, value, f"{where}:", MAX_WHOLE)
 

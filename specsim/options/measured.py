@@ -76,8 +76,12 @@ class WatchCommand(
 # --- calibrate ----------------------------------------------------------------------------------
 
 
-class FitOptions(OptionSet, section="Measurements"):
-    """What is written, and what a fit of records starts from."""
+class CalibrateOptions(
+    groups.GpuOptions, groups.EngineOptions, groups.TensorParallelOptions,
+    groups.ExpertParallelOptions, groups.NumberFormatsOptions, groups.DraftingOptions,
+    groups.BatchLimitsOptions, groups.ProfilesOptions, section="Measurements",
+):
+    """What both forms of `specsim calibrate` take besides the model or the records."""
 
     out: FilePath | None = opt(
         None, "--out", "-o", help="The profile to write (.toml). Without: only the report.",
@@ -114,14 +118,6 @@ class FitOptions(OptionSet, section="Measurements"):
     )
 
 
-class CalibrateOptions(
-    FitOptions, groups.GpuOptions, groups.EngineOptions, groups.TensorParallelOptions,
-    groups.ExpertParallelOptions, groups.NumberFormatsOptions, groups.DraftingOptions,
-    groups.BatchLimitsOptions, groups.ProfilesOptions,
-):
-    """What both forms of `specsim calibrate` take besides the model or the records."""
-
-
 class CalibrateFunctionOptions(groups.ModelArgument, CalibrateOptions, section="Measurements"):
     NAME: ClassVar = "calibrate"
 
@@ -150,11 +146,10 @@ class ValidatePublishedOptions(OptionSet):
     rows_out: bool = opt(False, "--rows", help="Also list every judged value with its error.")
 
 
-class ValidatePublishedCommand(ValidatePublishedOptions, groups.JsonOptions):
-    max_error: float | None = opt(
-        None, help="Exit with code 1 if a median error is above this.",
-        gt=0, rule="above 0, e.g. 0.15 for 15 %",
-    )
+class ValidatePublishedCommand(
+    ValidatePublishedOptions, groups.MaxErrorOptions, groups.JsonOptions
+):
+    """`specsim validate published`."""
 
 
 class JudgedServerOptions(

@@ -1,11 +1,8 @@
 """Options of simulate, and those that capacity shares with it."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from pydantic import model_validator
-
-from specsim.errors import UsageError
 from specsim.options import groups
 from specsim.options.declare import OptionSet, opt
 from specsim.options.values import TextPath
@@ -32,7 +29,8 @@ class StageOptions(OptionSet, section="Load"):
     """How long a run is, and what of it is measured."""
 
     duration: float | None = opt(
-        None, help="Simulated seconds.", gt=0, lt=FINITE, rule="seconds, above 0 and finite",
+        None, help="Simulated seconds.", gt=0, le=MAX_DURATION_S,
+        rule=f"seconds, above 0 and at most {MAX_DURATION_S}",
     )
     warmup: float | None = opt(
         None, help="Seconds at the start that are not measured.",
@@ -42,15 +40,6 @@ class StageOptions(OptionSet, section="Load"):
         False, help="Start in steady service, with users in the middle of conversations as long "
                     "as after hours, instead of all beginning together as in a load test.",
     )
-
-    @model_validator(mode="after")
-    def _not_for_ever(self) -> Self:
-        if self.duration is not None and self.duration > MAX_DURATION_S:
-            raise UsageError(
-                f"--duration is {self.duration:g}; it must be at most {MAX_DURATION_S} simulated "
-                "seconds"
-            )
-        return self
 
 
 class VariationOptions(groups.LengthRangeOptions, section="Load"):

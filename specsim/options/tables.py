@@ -52,11 +52,11 @@ def from_value(
     if kind is str and Sequence in item.accepted and float in item.accepted:
         if isinstance(value, str):
             return value
-        if isinstance(value, list) and value and all(is_number(x) for x in value):
+        if isinstance(value, list) and value and all(real(x) is not None for x in value):
             return ",".join(repr(x) for x in value)
         raise UsageError(f"{place} {key} is {shown_value(value)}; it must be a list of numbers")
-    if kind is float and is_number(value):
-        found = _float(value)
+    found = real(value)
+    if kind is float and found is not None:
         if not math.isnan(found):
             return found
     elif isinstance(value, kind) and (kind is bool) == isinstance(value, bool) and (
@@ -69,14 +69,11 @@ def from_value(
     raise UsageError(f"{place} {key} is {shown_value(value)}; it must be {rule}")
 
 
-def is_number(value: object) -> bool:
-    """A number of TOML or JSON; true is none."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _float(value: object) -> float:
-    """A number as a float, infinite beyond its range."""
-    assert isinstance(value, int | float)
+def real(value: object) -> float | None:
+    """A number of TOML or JSON as a float, infinite beyond its range (one of 400 digits is no
+    float); None for everything else, true among it."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
     try:
         return float(value)
     except OverflowError:

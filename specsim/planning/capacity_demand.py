@@ -18,7 +18,7 @@ from specsim.checked import json_value, toml_table
 from specsim.errors import FormatError, UsageError, shown
 from specsim.files import file_text
 from specsim.jsonable import picked
-from specsim.planning.values import real
+from specsim.options.tables import real
 
 MAX_BYTES = 20_000_000
 MAX_AMOUNT = 1e8

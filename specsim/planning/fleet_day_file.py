@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from specsim.checked import Rule, Shape
 from specsim.errors import FormatError, UsageError, shown
-from specsim.planning.values import real
+from specsim.options.tables import real
 from specsim.sim.request import Request
 
 HOURS = 24

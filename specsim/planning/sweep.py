@@ -6,6 +6,7 @@ workers nor their order can change it.
 """
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +14,6 @@ from pathlib import Path
 
 from specsim.errors import UsageError, shown
 from specsim.jsonable import json_text
-from specsim.planning.values import written
 
 RUNS = ("simulate", "predict")
 MAX_TASKS = 1_000_000
@@ -149,14 +149,21 @@ class Sweep:
     def to_dict(self) -> dict[str, object]:
         return {
             "run": self.run,
-            "fixed": _written(self.fixed),
+            "fixed": written_options(self.fixed),
             "grid": {name: [written(x) for x in values] for name, values in self.grid.items()},
-            "cases": [_written(case) for case in self.cases],
+            "cases": [written_options(case) for case in self.cases],
             "repeats": self.repeats,
         }
 
 
-def _written(options: Mapping[str, object]) -> dict[str, object]:
+def written(value: object) -> object:
+    """A value for JSON, which knows no infinity: that of `burstiness` is written as 'inf'."""
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return value
+
+
+def written_options(options: Mapping[str, object]) -> dict[str, object]:
     return {name: written(value) for name, value in options.items()}
 
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from specsim.planning.executors.base import Executor, Job
-from specsim.planning.sweep import Sweep, Task
+from specsim.planning.sweep import Sweep, Task, written_options
 from specsim.planning.sweep_journal import Journal
-from specsim.planning.values import written
 
 BATCH_S = 1.0
 MOST_BATCHED = 256
@@ -69,7 +68,7 @@ def row_of(task: Task, entry: dict[str, object]) -> SweepRow:
     result, error = entry.get("result"), entry.get("error")
     return {
         "task": task.index,
-        "params": {name: written(value) for name, value in task.varied.items()},
+        "params": written_options(task.varied),
         "seed": task.seed,
         "result": result if isinstance(result, dict) else None,
         "error": error if isinstance(error, str) else None,
