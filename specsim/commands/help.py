@@ -46,8 +46,9 @@ class HelpCommand(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         lists: dict[str, list[tuple[str, str]]] = {}
         few = len(self.known) <= FEW
-        for param in self.get_params(ctx):
-            item = self.known.get(param.name or "")
+        items = {param: self.known.get(param.name or "") for param in self.get_params(ctx)}
+        # One list has the order of the headings that it does without.
+        for param, item in sorted(items.items(), key=lambda pair: _place(pair[1]) if few else 0):
             record = _record(param, item, ctx)
             if record is None:
                 continue
@@ -68,6 +69,13 @@ class HelpCommand(TyperCommand):
             with formatter.section("Examples"):
                 for line in self.examples:
                     formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+def _place(item: Declared | None) -> int:
+    """Of an option in a list without headings; --help itself stands last."""
+    if item is None:
+        return len(SECTIONS)
+    return SECTIONS.index(item.section) if item.section else 0
 
 
 def _record(param: Any, item: Declared | None, ctx: Any) -> tuple[str, str] | None:
