@@ -293,9 +293,11 @@ def declared(options: type[OptionSet]) -> dict[str, Declared]:
         option = next((item for item in field.metadata if isinstance(item, Opt)), None)
         if option is not None:
             found[name] = _declared(name, option, "Output" if option.output else section, field)
-    # Where a result goes is said last.
+    # What is given by place is said first, where a result goes last.
+    first = [name for name, item in found.items() if item.option.argument]
     last = [name for name in ("wide", "json_out", "csv_out") if name in found]
-    return {name: found[name] for name in [*(n for n in found if n not in last), *last]}
+    middle = [name for name in found if name not in (*first, *last)]
+    return {name: found[name] for name in (*first, *middle, *last)}
 
 
 def _names(options: type[OptionSet]) -> Iterator[tuple[str, str]]:
