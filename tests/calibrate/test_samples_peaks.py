@@ -10,6 +10,7 @@ from specsim.calibrate.records import Measurement, Timing
 from specsim.calibrate.samples import faults, one_core, samples
 from specsim.errors import UsageError
 from specsim.hardware.store import load_profile
+from specsim.options.measured import CalibrateFunctionOptions
 
 RUN = header()
 GPU = header("cuda")
@@ -42,8 +43,8 @@ def test_noise_follows_the_spread_and_the_statistic_is_chosen() -> None:
     wide = samples([gemm(spread=0.4)])[0]
     assert wide.noise == pytest.approx(0.4 / 2.563 * 1.25 / 20**0.5, rel=1e-6)
     assert samples([gemm(spread=0.4)], "min")[0].seconds == pytest.approx(0.6e-3)
-    with pytest.raises(UsageError, match="statistic 'mean'"):
-        samples([gemm()], "mean")
+    with pytest.raises(UsageError, match="statistic is 'mean'; it must be median, p10 or min"):
+        CalibrateFunctionOptions(statistic="mean")
 
 
 @pytest.mark.parametrize(
