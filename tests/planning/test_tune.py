@@ -14,6 +14,7 @@ from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
 from specsim.errors import UsageError
 from specsim.options.groups import DeploymentOptions as Options
+from specsim.options.tuning import TuneOptions
 from specsim.planning.tune import Offer, TuningFigures, tune
 from specsim.planning.tune_choices import (
     OfferedLoad,
@@ -257,8 +258,8 @@ def test_plain_wins_where_nothing_is_accepted() -> None:
 
 
 def test_rules_of_objectives(qwen: System) -> None:
-    with pytest.raises(UsageError, match="is not known"):
-        tune(Offer([qwen], CHAT), [OfferedLoad(1)], objective="speed")
+    with pytest.raises(UsageError, match="'speed'; it must be throughput, tpot or goodput"):
+        TuneOptions(objective="speed")
     with pytest.raises(UsageError, match="--slo"):
         tune(Offer([qwen], CHAT), [OfferedLoad(1)], objective="goodput")
     with pytest.raises(UsageError, match="not predicted analytically"):

@@ -126,7 +126,7 @@ def test_serve_aborts_after_the_grace_period(folder):
     (["--max-num-seqs", "0"], "--max-num-seqs is 0"),
     (["--max-queue", "-1"], "--max-queue is -1"),
     (["--shutdown-timeout", "-1"], "--shutdown-timeout is -1"),
-    (["--per-request-spec-decode-metrics", "all"], "none or summary or detailed"),
+    (["--per-request-spec-decode-metrics", "all"], "none, summary or detailed"),
     (["--port", "70000"], "from 0 to 65535"),
     (["--host", "no such host"], "no such host"),
     (["--threads", "0"], "--threads is 0"),
