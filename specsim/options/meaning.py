@@ -2,13 +2,11 @@
 are spelt like it."""
 
 import re
-import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import cache
 from typing import TYPE_CHECKING
 
-from specsim.data import data_root
+from specsim.data import data_table
 
 if TYPE_CHECKING:
     from specsim.options.declare import Declared
@@ -16,19 +14,10 @@ if TYPE_CHECKING:
 MAX_MEANING = 60  # characters
 
 
-@cache
-def other_words() -> dict[str, list[str]]:
-    """Options, and the words by which other tools and papers know what they say."""
-    found: dict[str, list[str]] = tomllib.loads(
-        (data_root("catalog") / "option_words.toml").read_text(encoding="utf-8")
-    )
-    return found
-
-
 def near(word: str, known: Mapping[str, "Declared"], most: int = 2) -> "list[Declared]":
     """Up to `most` options of `known` that `word`, with or without its dashes, may mean."""
     plain = _plain(word)
-    meant = [known[name] for name, words in other_words().items()
+    meant = [known[name] for name, words in data_table("catalog", "option_words.toml").items()
              if name in known and plain in map(_plain, words)]
     if meant:
         return meant[:most]

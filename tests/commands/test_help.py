@@ -9,11 +9,12 @@ from typer.testing import CliRunner
 from specsim.commands import COMMANDS, _usage, app
 from specsim.commands.help import FEW, HelpCommand
 from specsim.commands.lazy import LoadedCommands
+from specsim.data import data_table
 from specsim.model.counts import cache_dtype
 from specsim.model.weights import weight_format
 from specsim.options.config_file import default_map, read_file
 from specsim.options.declare import SECTIONS, OptionSet, declared
-from specsim.options.meaning import near, other_words
+from specsim.options.meaning import near
 from specsim.options.registry import command_model, command_names
 
 NAMES = [name for texts in COMMANDS.values() for name in texts]
@@ -155,4 +156,4 @@ def test_what_means_nothing_known_gets_no_suggestion() -> None:
     known = declared(command_model("predict"))
     assert near("--zzyzx", known) == []
     every = {name for command in command_names() for name in declared(command_model(command))}
-    assert set(other_words()) <= every
+    assert set(data_table("catalog", "option_words.toml")) <= every
