@@ -176,16 +176,8 @@ class FailureOptions(OptionSet, section="Advanced"):
     )
 
 
-class SimulateOptions(
-    groups.ModelArgument, groups.ServerCommandOptions, SimulatedLoadOptions, ScenarioOptions,
-    SharedPromptsOptions, RequestCountOptions, StageOptions, VariationOptions, RunsOptions,
-    GatesOptions, BaselineOptions, groups.ServerOptions, groups.AcceptanceOptions,
-    AcceptanceSpreadOptions, AcceptanceTraceOptions, PolicyOptions, groups.TreeOptions,
-    groups.DraftShareOptions, groups.RequestOptions, ReplicaOptions, groups.ApartOptions,
-    GatewayOptions, FailureOptions, groups.BatchLimitsOptions, CacheOptions,
-    groups.MemoryShareOptions, groups.PricingOptions, section="Output",
-):
-    NAME: ClassVar = "simulate"
+class ExportOptions(OptionSet, section="Output"):
+    """Files that are written besides."""
 
     trace_out: TextPath | None = opt(
         None, help="Write a Chrome trace (opens in Perfetto).", output=True,
@@ -204,6 +196,18 @@ class SimulateOptions(
     export_prometheus: TextPath | None = opt(
         None, help="Write Prometheus text under vLLM's metric names.", output=True,
     )
+
+
+class SimulateOptions(
+    groups.ModelArgument, groups.ServerCommandOptions, SimulatedLoadOptions, ScenarioOptions,
+    SharedPromptsOptions, RequestCountOptions, StageOptions, VariationOptions, RunsOptions,
+    GatesOptions, BaselineOptions, groups.ServerOptions, groups.AcceptanceOptions,
+    AcceptanceSpreadOptions, AcceptanceTraceOptions, PolicyOptions, groups.TreeOptions,
+    groups.DraftShareOptions, groups.RequestOptions, ReplicaOptions, groups.ApartOptions,
+    GatewayOptions, FailureOptions, groups.BatchLimitsOptions, CacheOptions,
+    groups.MemoryShareOptions, groups.PricingOptions, ExportOptions,
+):
+    NAME: ClassVar = "simulate"
 
 
 class ComparedPoliciesOptions(groups.SeedOptions, section="Study"):
