@@ -2,7 +2,7 @@
 
     pip install -e '.[docs]' && sphinx-build -W docs build/docs
 
-SPECSIM_EXPANDED may name a folder with pages that were expanded before; they are taken from there.
+SPECSIM_EXPANDED may name a folder in which all pages were expanded before.
 """
 
 import os
@@ -44,9 +44,9 @@ html_show_sourcelink = False
 
 
 def _expand(app: Any, docname: str, source: list[str]) -> None:
-    made = Path(os.environ.get("SPECSIM_EXPANDED", HERE / "_ext"), f"{docname}.md")
-    if made.is_file():
-        source[0] = made.read_text(encoding="utf-8")
+    folder = os.environ.get("SPECSIM_EXPANDED")
+    if folder:
+        source[0] = Path(folder, f"{docname}.md").read_text(encoding="utf-8")
     else:
         source[0] = generated.expand(source[0], docname)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from thinned import diagonal, some
+from thinned import diagonal, slow, some
 
 from decoder_helpers import LLAMA, SlotHarness, make_model
 from specsim.decoder.drafters.draft_model import DraftModelProposer
@@ -125,7 +125,7 @@ def test_the_graph_runner_captures_ahead_and_mixes_modes(tiny):
     assert answers[0] == answers[1]
 
 
-@pytest.mark.parametrize("family", ["qwen2", "qwen3", "qwen3_moe"])
+@pytest.mark.parametrize("family", [slow("qwen2"), slow("qwen3"), "qwen3_moe"])
 def test_every_family_is_lossless(tiny, family):
     requests = make_requests(6)
     want = {r.request_id: plain(tiny[family], r) for r in requests}
@@ -134,7 +134,7 @@ def test_every_family_is_lossless(tiny, family):
         assert serve(engine_of(tiny[family], method, k, draft), requests) == want
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", some(SHAPES, 2))
 def test_draft_equal_to_target_is_always_accepted(tiny, shape):
     engine = engine_of(tiny["llama"], "draft_model", 4, tiny["llama"], **SHAPES[shape])
     serve(engine, make_requests())
@@ -356,7 +356,7 @@ def test_sampled_text_does_not_depend_on_the_batch(tiny):
     assert len({tuple(t) for t in alone.values()}) > 4
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", some(METHODS, 3))
 def test_one_seed_gives_one_text_whatever_the_engine_has_served(tiny, method):
     """Whatever a drafter keeps (suffix: answers; others: caches, hidden states), a prompt and seed
     give one text on a fresh engine and on one that has served that request before, others since,
