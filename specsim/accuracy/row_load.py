@@ -39,7 +39,8 @@ def published_workload(
     isl, osl = whole(row.get("isl")), whole(row.get("osl"))
     default = dataset_lengths(dataset)
     input_len, output_len = isl or default[0], osl or default[1]
-    if _inferencex(row) and isl and osl:
+    source = (row.get("source") or "").lower()
+    if source.startswith(("inferencex", "inferencemax")) and isl and osl:
         return inferencex_workload(isl, osl, acceptance_pinned(row))
     return Workload(
         input_len,
@@ -60,10 +61,6 @@ def inferencex_workload(isl: int, osl: int, pinned: bool = False) -> Workload:
         round(mean * isl), round(mean * osl), name="row", spread=spread, pinned=pinned,
         requests_per_client=INFERENCEX_PER_CLIENT,
     )
-
-
-def _inferencex(row: Mapping[str, str]) -> bool:
-    return (row.get("source") or "").lower().startswith(("inferencex", "inferencemax"))
 
 
 def _synthetic(row: Mapping[str, str]) -> bool:

@@ -43,8 +43,9 @@ class PublishedCase:
     'spec_tpot_s', 'baseline_output_tok_s', 'spec_output_tok_s', 'speedup',
     'ttft_s'. lengths_stated: prompt and output lengths are the row's own, not its data set's: only
     then does a throughput of several requests tell a time per token. acceptance_length: None when
-    not given. pure_decode: no prompts share the batch (disaggregated serving, or a dummy
-    step). arrives: see `row_load`. median: the time to first token is one.
+    not given. pure_decode: no prompts share the batch (disaggregated serving). forward_only: what
+    was timed is the target's forward pass on the device, of so many dummy sequences with the
+    workload's prompt behind them. arrives: see `row_load`. median: the time to first token is one.
     gain_of_rates: the speedup is one of tokens per second though times per token are given too."""
 
     row_id: str
@@ -56,6 +57,7 @@ class PublishedCase:
     measured: Mapping[str, float] = field(default_factory=dict)
     acceptance_length: float | None = None
     pure_decode: bool = False
+    forward_only: bool = False
     lengths_stated: bool = True
     arrives: str = "closed"
     median: bool = False
@@ -265,6 +267,9 @@ def published_case(row: Mapping[str, str]) -> PublishedCase:
         max_num_seqs=max(concurrency, 1),
     )
     stated = workload.requests_per_client > 0 or workload.cached_share > 0
+    dummy = _DUMMY.match(row.get("dataset") or "")
+    if dummy:
+        workload = Workload(int(dummy[1]), 1)
     if _queued(system, workload, concurrency, measured):
         concurrency = running_batch(row, measured, concurrency)
         system = system.with_(max_num_seqs=concurrency)
@@ -274,6 +279,7 @@ def published_case(row: Mapping[str, str]) -> PublishedCase:
         row.get("id") or "", row.get("set_id") or "", row.get("grade") or "", system, workload,
         concurrency, measured, al if setup.speculates else None,
         pure_decode=split is not None,
+        forward_only=dummy is not None,
         lengths_stated=stated,
         arrives=arrives,
         median=median_stated(row),
@@ -294,6 +300,8 @@ def _queued(
     return ttft_s > 2 * closed_loop(system, workload, concurrency).ttft_s
 
 
+# vLLM's profile of forward passes, timed on the device (its adaptive_verification.py).
+_DUMMY = re.compile(r"dummy step, synthetic (\d{1,7})-token KV")
 # Prompts and decoding on separate GPUs: decode steps hold no prompt.
 _DISAGGREGATED = re.compile(r"disaggregated TP\d+ prefill \+ TP(\d+) decode")
 

@@ -118,6 +118,10 @@ def score_case(case: PublishedCase) -> list[Scored]:
     measured = case.measured
     out: list[Scored] = []
     plain = case.system.plain()
+    if case.forward_only:
+        step = plain.latency.step(plain.decode_shape(case.concurrency, case.workload.input_len))
+        return [Scored(case.row_id, case.set_id, "tpot", "plain", prediction_class(plain),
+                       step.target_s, measured["baseline_tpot_s"])]
     base = _state(plain, case)
     speculative = case.system.speculative
 

@@ -90,15 +90,11 @@ def distances(one: Setting, other: Setting) -> dict[str, float]:
         "gpu": float(a.profile.name != b.profile.name),
         "gpus": _ratio(a.parallel.all_gpus, b.parallel.all_gpus),
         "engine": float((a.engine.name, a.engine.version) != (b.engine.name, b.engine.version)),
-        "k": _ratio(_k(a) + 1, _k(b) + 1),
+        "k": _ratio(a.setup.k + 1, b.setup.k + 1),
         "context": _ratio(x.input_len, y.input_len) + _ratio(x.output_len, y.output_len),
         "concurrency": _ratio(one.concurrency, other.concurrency),
     }
     return {kind: far for kind, far in found.items() if far}
-
-
-def _k(system: System) -> int:
-    return system.setup.k if system.speculative else 0
 
 
 def _ratio(one: float, other: float) -> float:

@@ -165,7 +165,7 @@ class Pricer:
                     totals[1] += (spent - floor_s) * count
             shape = op.shape
             if not getattr(shape, "shared_launch", False):
-                totals[3] += count
+                totals[3] += count * getattr(shape, "launches", 1)
             if isinstance(op.shape, Experts):
                 totals[4] += spent * count
             kind = type(shape)

@@ -227,6 +227,8 @@ class LatencyModel:
                 host_s += over.spec_step_s + over.spec_seq_s * seqs
                 if setup.drafting.lookup:
                     host_s += over.ngram_seq_s * seqs
+                    if setup.method == "ngram":
+                        host_s += over.ngram_token_s * shape.decode_context_tokens
             if shape.prefill and seqs:
                 host_s += over.mixed_step_s
             # The host prepares the next step while the device runs this one; drafts launched ahead
@@ -322,7 +324,9 @@ class LatencyModel:
         work = Work(seqs, q, ctx, chunks, rows, head_rows, shape.context_variation)
         spec, par = self.spec, self.parallel
         target = target_pass(spec, work, par, self.engine.state_copies if q > 1 else 0.0)
-        sample = LooseOps("sample", (_sample_op(head_rows / par.attention_dp, spec.vocab),))
+        logits = Sample(head_rows / par.attention_dp, spec.vocab)
+        moved = 4.0 * logits.rows * logits.vocab
+        sample = LooseOps("sample", (OpCost("sample", logits, act_bytes=moved),))
         draft, passes = self._draft(shape, work, finishing)
         return _Plan(target, sample, draft, passes, rows, graphed)
 
@@ -410,7 +414,3 @@ class LatencyModel:
         return early_exit_pass(
             self.spec, self._early_layers, work, par, later=later, times=times
         )
-
-
-def _sample_op(rows: float, vocab: int) -> OpCost:
-    return OpCost("sample", Sample(rows, vocab), act_bytes=4.0 * rows * vocab)

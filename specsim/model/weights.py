@@ -16,7 +16,7 @@ from dataclasses import replace
 from specsim.errors import UsageError, closest
 from specsim.model.feedforward import FeedForward
 from specsim.model.part import BF16, WeightFormat
-from specsim.model.spec import Drafter, LayerGroup, ModelSpec
+from specsim.model.spec import LayerGroup, ModelSpec
 
 FP16 = WeightFormat("fp16", 2.0, "bf16")  # same tensor-core rate; widths are all that count
 FP32 = WeightFormat("fp32", 4.0, "fp32")
@@ -99,7 +99,8 @@ def quantized(spec: ModelSpec, name: str) -> ModelSpec:
     tables = fmt if label in ("bf16", "fp16", "fp32") else BF16
     mtp = spec.mtp
     if mtp is not None:
-        mtp = reformat_drafter(mtp, fmt if label in _MTP_FOLLOWS else BF16, tables)
+        layers = reformat_layers(mtp.layers, fmt if label in _MTP_FOLLOWS else BF16)
+        mtp = replace(mtp, layers=layers, head_weight=tables)
     note = f"weights set to {label} by the usual rules (lm_head, embeddings, routers in 16 bits)"
     if label in ("bf16", "fp16", "fp32"):
         note = f"all weights set to {label}"
@@ -133,11 +134,6 @@ def merge_groups(layers: Iterable[LayerGroup]) -> tuple[LayerGroup, ...]:
         one = replace(layer, count=1)
         counts[one] = counts.get(one, 0) + layer.count
     return tuple(replace(layer, count=count) for layer, count in counts.items())
-
-
-def reformat_drafter(drafter: Drafter, fmt: WeightFormat, head: WeightFormat) -> Drafter:
-    """A drafter with its layers in `fmt` and the head it reads in `head`."""
-    return replace(drafter, layers=reformat_layers(drafter.layers, fmt), head_weight=head)
 
 
 def _reformat_ffn(

@@ -19,6 +19,10 @@ from specsim.ops.shapes import StateDecode, StatePrefill
 from specsim.ops.work import Rows, Work, shard
 from specsim.units import DTYPE_BYTES
 
+# Kernels of a prompt's convolution and chunked scan, counted in SGLang 0.5.23. Delta rules: two
+# norms, cumulative sum, products with their solution, w and u, states, outputs (fla/chunk.py and
+# kda.py); Mamba-2: cumulative sum, states, their passing, products, scan (mamba/ssd_combined.py).
+DELTA_LAUNCHES, MAMBA_LAUNCHES = 8, 6
 CONV_BYTES = 2.0  # the convolution's window is kept in the model's 16-bit dtype
 
 
@@ -35,6 +39,7 @@ class _State:
     flops_per_elem: float
     act_width: float
     heads: tuple[float, float, int, int]  # n_k_heads, n_v_heads, dk, dv
+    launches: int = DELTA_LAUNCHES
 
     def ops(self, work: Work, count: float, prefix: str, state_copies: float) -> list[OpCost]:
         """Convolution and recurrence of `count` layers."""
@@ -67,7 +72,7 @@ class _State:
             ops.append(
                 OpCost(
                     f"{prefix}.prefill",
-                    StatePrefill(new / prompts, *self.heads, prompts),
+                    StatePrefill(new / prompts, *self.heads, prompts, self.launches),
                     flops=flops * new,
                     state_bytes=prompts * 2 * state + conv,
                     act_bytes=ACT_BYTES * new * self.act_width,
@@ -179,6 +184,6 @@ def mamba2_context(
     elems = inner * a.state_size
     state = _State(
         elems, a.state_dtype, conv_width, a.conv_kernel, 6.0, 2 * (inner + conv_width),
-        (groups, heads, a.state_size, a.head_dim),
+        (groups, heads, a.state_size, a.head_dim), MAMBA_LAUNCHES,
     )
     return state.ops(work, count, prefix, state_copies)

@@ -138,7 +138,7 @@ class StateDecode(NamedTuple):
 
 class StatePrefill(NamedTuple):
     """Chunked prefill of a gated delta rule: `seqs` prompts of `tokens` tokens each through
-    n_v_heads states of dk x dv."""
+    n_v_heads states of dk x dv. launches: kernels of the convolution and the scan."""
 
     tokens: float
     n_k_heads: float
@@ -146,6 +146,7 @@ class StatePrefill(NamedTuple):
     dk: int
     dv: int
     seqs: float = 1
+    launches: int = 1
 
 
 class Sample(NamedTuple):

@@ -55,7 +55,7 @@ def state_decode(device: Device, shape: StateDecode, how: Pricing = CALIBRATED) 
 def state_prefill(device: Device, shape: StatePrefill, how: Pricing = CALIBRATED) -> KernelTime:
     """Chunked prefill, convolution included. Mamba-2's scan has no measured table: it is assumed
     to run as fast as Gated DeltaNet's."""
-    tokens, n_k_heads, n_v_heads, dk, dv, seqs = shape
+    tokens, n_k_heads, n_v_heads, dk, dv, seqs = shape[:6]
     total = tokens * seqs
     channels = 2 * n_k_heads * dk + n_v_heads * dv
     conv = total * channels * 4.0

@@ -253,10 +253,6 @@ class Acceptance:
         low, high = self.grounds.tokens_90
         return min(0.0, math.log(low / tokens)), max(0.0, math.log(high / tokens))
 
-    def with_source(self, source: str, *, kind: str | None = None) -> Acceptance:
-        """The same numbers with another source text (and kind)."""
-        return replace(self, source=source, kind=self.kind if kind is None else kind)
-
     def of_drafted_steps(self, first: float) -> Acceptance:
         """Rates of a lookup that were counted over all steps, as those of the steps that carry a
         draft, in which the first one is accepted with probability `first`: that tells how many do.

@@ -224,7 +224,7 @@ class _Asked:
         level, grounds = self._grounds(points)
         source = f"{level}: {'; '.join(grounds)}" if grounds else level
         return AcceptanceEstimate(
-            tokens, low, high, curve.with_source(source, kind="catalogue"), grounds, level
+            tokens, low, high, replace(curve, source=source, kind="catalogue"), grounds, level
         )
 
     def _grounds(self, points: Sequence[MeasuredPoint]) -> tuple[Level, tuple[str, ...]]:

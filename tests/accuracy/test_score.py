@@ -13,6 +13,7 @@ from specsim.accuracy.scored import KINDS, Scored, ScoreReport, by_source, cover
 from specsim.accuracy.sources import source_of
 from specsim.calibrate.summary import quantile
 from specsim.errors import FormatError
+from specsim.latency.shape import StepShape
 
 NAMES = ",".join(ROW)
 
@@ -185,6 +186,17 @@ def test_a_sparse_model_is_judged_on_what_was_measured_of_it() -> None:
     ratios = [s.predicted / s.measured for s in score_rows(rows).scores if s.quantity == "tpot"]
     assert len(ratios) == 6
     assert all(0.8 < ratio < 1.25 for ratio in ratios)
+
+
+def test_a_forward_pass_alone_is_judged_without_the_host_and_at_its_context() -> None:
+    """What vLLM times on the device for its table of costs (DSPARK-COST, 8192 cached tokens)."""
+    rows = {r["batch_or_concurrency"]: r for r in read_rows(PUBLISHED)
+            if r["set_id"] == "DSPARK-COST" and r["method"] == "none"}
+    case = published_case(rows["256"])
+    (score,) = score_case(case)
+    step = case.system.latency.step(StepShape(256, 1, 256 * 8192.0))
+    assert score.measured == pytest.approx(12.52e-3)
+    assert score.predicted == step.target_s < step.total_s - 256 * 5e-6
 
 
 def test_one_output_token_gives_no_time_per_token() -> None:

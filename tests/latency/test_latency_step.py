@@ -168,6 +168,24 @@ def test_outside_graphs_every_launch_costs() -> None:
     assert not verify.step(StepShape(4, 4, 40.0, (PrefillChunk(8),))).graphed
 
 
+def test_a_lookup_costs_the_host_time_by_sequence_and_an_n_gram_by_token_too() -> None:
+    host = replace(FREE, overheads=Overheads(ngram_seq_s=3e-6, ngram_token_s=2e-9))
+    for method, tokens in (("ngram", 64 * 8192), ("suffix", 0)):
+        setup = SpecSetup(method, 3)
+        step = priced(LLAMA, setup, engine=host, fidelity="calibrated").step(
+            decode_shape(64, 8192, setup))
+        assert step.host_s == pytest.approx(64 * 3e-6 + tokens * 2e-9)
+
+
+def test_a_chunked_scan_is_launched_kernel_by_kernel() -> None:
+    """Of 64 layers of Qwen3.6-27B 48 are delta rules: eight kernels each, not one."""
+    eager = replace(FREE, overheads=Overheads(prompt_op_s=1e-3), graph_unit="requests")
+    step = priced(QWEN, engine=eager, fidelity="calibrated").step(
+        StepShape(prefill=(PrefillChunk(8),)))
+    ops = sum(t.op.count for t in step.ops if t.phase == "target")
+    assert step.launch_s == pytest.approx((ops + 48 * (8 - 1)) * 1e-3)
+
+
 def test_a_kernel_that_does_not_split_walks_the_cache() -> None:
     setup = SpecSetup("ngram", 3)
     unsplit = replace(

@@ -263,8 +263,8 @@ READINGS: tuple[tuple[Callable[[Cell], bool], str], ...] = (
      "SFORGE and ASLIM, SGLang's EAGLE-3 on H100 with experts of 768, measured to lose: verify "
      "steps take a sixth to a half more than predicted; the opposite of SPECB on the same models"),
     (lambda c: c.method in ("ngram", "suffix"),
-     "lookups at 64 and 128 clients: what looking up costs the host there, and in how many steps a "
-     "draft is found, which the source does not state and the first position tells"),
+     "lookups at 64 and 128 clients: in how many steps a draft is found, which the source does not "
+     "state and the first position tells"),
     (lambda c: c.source == "performance-or-illusion" and c.method not in ("ngram", "suffix"),
      "performance-or-illusion, 64 and 128 clients, measured to pay: acceptance of the catalogue, "
      "whose 90 % interval holds what would put them right"),

@@ -50,7 +50,10 @@ def main() -> None:
         over = case.system.engine.overheads
         bare = model.with_overheads(type(over)()).seconds(shape)
         if prompt_s > bare:
-            launches = sum(t.op.count for t in model.step(shape).ops if t.phase == "target")
+            launches = sum(
+                t.op.count * getattr(t.op.shape, "launches", 1)
+                for t in model.step(shape).ops if t.phase == "target"
+            )
             profile = case.system.profile
             vendor = "amd" if profile.name.startswith("mi") else "nvidia"
             found[vendor, f"{case.system.spec.name} on {profile.name}"].append(launch_s / launches)
