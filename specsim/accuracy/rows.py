@@ -43,9 +43,9 @@ class PublishedCase:
     'spec_tpot_s', 'baseline_output_tok_s', 'spec_output_tok_s', 'speedup',
     'ttft_s'. lengths_stated: prompt and output lengths are the row's own, not its data set's: only
     then does a throughput of several requests tell a time per token. acceptance_length: None when
-    not given. pure_decode: no prompts share the batch (disaggregated serving). forward_only: what
-    was timed is the target's forward pass on the device, of so many dummy sequences with the
-    workload's prompt behind them. arrives: see `row_load`. median: the time to first token is one.
+    not given. pure_decode: no prompts share the batch (disaggregated serving). forward_only: timed
+    was the target's forward pass on the device (vLLM's adaptive_verification.py), of sequences with
+    the prompt behind them. arrives: see `row_load`. median: the time to first token is one.
     gain_of_rates: the speedup is one of tokens per second though times per token are given too."""
 
     row_id: str
@@ -268,8 +268,7 @@ def published_case(row: Mapping[str, str]) -> PublishedCase:
     )
     stated = workload.requests_per_client > 0 or workload.cached_share > 0
     dummy = _DUMMY.match(row.get("dataset") or "")
-    if dummy:
-        workload = Workload(int(dummy[1]), 1)
+    workload = Workload(int(dummy[1]), 1) if dummy else workload
     if _queued(system, workload, concurrency, measured):
         concurrency = running_batch(row, measured, concurrency)
         system = system.with_(max_num_seqs=concurrency)
@@ -300,7 +299,6 @@ def _queued(
     return ttft_s > 2 * closed_loop(system, workload, concurrency).ttft_s
 
 
-# vLLM's profile of forward passes, timed on the device (its adaptive_verification.py).
 _DUMMY = re.compile(r"dummy step, synthetic (\d{1,7})-token KV")
 # Prompts and decoding on separate GPUs: decode steps hold no prompt.
 _DISAGGREGATED = re.compile(r"disaggregated TP\d+ prefill \+ TP(\d+) decode")

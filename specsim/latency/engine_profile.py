@@ -37,8 +37,7 @@ class Overheads:
     request_s: front end per request before its first token (HTTP, tokeniser, first scheduling).
     host_step_s: what the host needs to prepare a step; it binds only when the device is faster.
     lockstep_s: of that, what every step pays where the next one is not planned ahead.
-    ngram_seq_s: one n-gram or suffix lookup of one sequence on the host; ngram_token_s: more of it
-        per token that an n-gram is looked up in.
+    ngram_seq_s: lookup of one sequence on the host; ngram_token_s: of an n-gram, more per token.
     tree_pass_s: extra of a draft pass that keeps several branches (top-k, mask building).
     tree_layer_s: per layer of a step that verifies trees: attention to the cache and to the masked
         branches are two calls, whose results are merged.

@@ -226,9 +226,8 @@ class LatencyModel:
             if setup.speculates and shape.drafter:
                 host_s += over.spec_step_s + over.spec_seq_s * seqs
                 if setup.drafting.lookup:
-                    host_s += over.ngram_seq_s * seqs
-                    if setup.method == "ngram":
-                        host_s += over.ngram_token_s * shape.decode_context_tokens
+                    searched = shape.decode_context_tokens * (setup.method == "ngram")
+                    host_s += over.ngram_seq_s * seqs + over.ngram_token_s * searched
             if shape.prefill and seqs:
                 host_s += over.mixed_step_s
             # The host prepares the next step while the device runs this one; drafts launched ahead

@@ -19,9 +19,8 @@ from specsim.ops.shapes import StateDecode, StatePrefill
 from specsim.ops.work import Rows, Work, shard
 from specsim.units import DTYPE_BYTES
 
-# Kernels of a prompt's convolution and chunked scan, counted in SGLang 0.5.23. Delta rules: two
-# norms, cumulative sum, products with their solution, w and u, states, outputs (fla/chunk.py and
-# kda.py); Mamba-2: cumulative sum, states, their passing, products, scan (mamba/ssd_combined.py).
+# Kernels of a prompt's convolution and scan in SGLang 0.5.23: two norms, cumulative sum, products
+# solved, w and u, states, outputs (fla/chunk.py); Mamba-2's five (ssd_combined.py).
 DELTA_LAUNCHES, MAMBA_LAUNCHES = 8, 6
 CONV_BYTES = 2.0  # the convolution's window is kept in the model's 16-bit dtype
 
