@@ -175,7 +175,8 @@ def group_key(value: Value) -> tuple[object, ...]:
         setup = (system.setup.method, system.setup.tree_topk, str(system.setup.drafter),
                  value.text)
     return (value.source, system.spec.name, system.spec.weights, system.kv_dtype, setup,
-            parallel.ep > 1, parallel.attention_dp > 1, value.case.pure_decode)
+            parallel.ep > 1, parallel.attention_dp > 1, value.case.pure_decode,
+            value.case.forward_only)
 
 
 def distances_key(value: Value) -> tuple[object, ...]:
@@ -597,7 +598,8 @@ def beside_calibration(judged_: Judged, groups: Sequence[Group]) -> dict[str, An
     for group in groups:
         for one, other in product(group.values, repeat=2):
             kind = kind_of(distances(one.setting, other.setting))
-            if kind in ("k", "context", "concurrency") and not one.case.pure_decode:
+            if kind in ("k", "context", "concurrency") and not (
+                    one.case.pure_decode or one.case.forward_only):
                 chosen[kind, group.source].append((one, other))
     found: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(dict))
     for (kind, source), mine in sorted(chosen.items()):
