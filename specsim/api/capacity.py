@@ -38,9 +38,7 @@ class Capacity(Decided, planning.CapacityFigures, DeployedAs):
 
 
 def run(options: CapacityOptions, bar: bool = False) -> Capacity:
-    """Find the largest load of `model` within objectives, with speculation and without.
-
-    It simulates in `jobs` processes, so a script calls it under `if __name__ == "__main__":`."""
+    """Find the largest load of `model` within objectives, with speculation and without."""
     found = searched(options, bar=bar)
     return Capacity.of(found, repeat(options)).with_verdict(of_capacity(found))
 

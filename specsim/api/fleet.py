@@ -55,9 +55,7 @@ class Fleet(Result, planning.FleetFigures):
 
 
 def run(options: FleetOptions, bar: bool = False) -> Fleet:
-    """Plan the endpoints of a fleet `file`: models with their demand on a pool of GPUs.
-
-    It simulates in `jobs` processes, so a script calls it under `if __name__ == "__main__":`."""
+    """Plan the endpoints of a fleet `file`: models with their demand on a pool of GPUs."""
     count = default_jobs() if options.jobs is None else options.jobs
     folder = profile_folder(options.profiles)
     file = read_fleet(str(options.file), lambda path: trace_day(read_trace(path), path.name))

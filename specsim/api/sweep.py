@@ -19,6 +19,7 @@ from specsim.options.repeat import repeat
 from specsim.options.sizing import SweepOptions
 from specsim.options.values import parse_concurrency, parse_rates, shown
 from specsim.planning.executors.choose import open_executor
+from specsim.planning.executors.local import leave_import
 from specsim.planning.sweep import RUNS, Sweep
 from specsim.planning.sweep_file import SweepShape, read_definition
 from specsim.planning.sweep_journal import Journal
@@ -75,6 +76,7 @@ def running(options: SweepOptions, *, bar: bool) -> Iterator[SweepRun]:
     from specsim.report.sweep_pages import Pages
     from specsim.report.sweeps import write_rows
 
+    leave_import()
     out = None if options.out is None else str(options.out)
     if out is not None:
         if not out.lower().endswith((".csv", ".jsonl", ".parquet")):

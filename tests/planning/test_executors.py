@@ -112,6 +112,37 @@ def jobs_from(start: int, end: int) -> list[Job]:
     return [Job(f"t{i}", {"x": i}) for i in range(start, end)]
 
 
+@pytest.mark.parametrize("guard", [True, False])
+def test_a_script_without_a_guard_is_told_to_write_one(guard: bool, tmp_path: Path) -> None:
+    """Spawned workers import the script that started them first."""
+    script = tmp_path / "study.py"
+    guarded = '__name__ == "__main__"' if guard else "True"
+    script.write_text(textwrap.dedent(f"""
+        import specsim
+
+        if {guarded}:
+            try:
+                found = specsim.sweep(
+                    run="predict", set_=["model=llama-3.1-8b", "method=none"], workers=2,
+                    grid=["concurrency=" + ",".join(map(str, range(1, 31)))], journal="kept.jsonl",
+                )
+                print(found.finished)
+            except specsim.errors.UsageError as error:
+                print(error)
+    """))
+    done = subprocess.run(
+        [sys.executable, str(script)], env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tmp_path,
+        capture_output=True, text=True, timeout=120, check=True,
+    )
+    assert done.stderr == ""
+    if guard:
+        assert done.stdout == "30\n"
+    else:
+        assert done.stdout.count("\n") == 1
+        assert done.stdout.startswith("no worker process could begin")
+        assert 'under `if __name__ == "__main__":`' in done.stdout
+
+
 def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(textwrap.dedent("""

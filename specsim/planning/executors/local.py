@@ -14,7 +14,9 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
+from typing import Any
 
+from specsim.errors import UsageError
 from specsim.planning.executors.base import (
     ATTEMPTS,
     Done,
@@ -26,6 +28,8 @@ from specsim.planning.executors.base import (
 )
 
 JOIN_S = 5.0  # for a worker to end after it was told to
+STILLBORN = 2  # pools whose workers all died before any began
+SPAWN = multiprocessing.get_context("spawn")
 
 
 Handle = Future[dict[str, object]]
@@ -40,14 +44,12 @@ class LocalExecutor(Executor[Handle]):
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self._pool: ProcessPoolExecutor | None = None
+        self._began = SPAWN.Value("b", 0, lock=False)  # whether any worker did
+        self._stillborn = 0
 
     def _hand_out(self, function: TaskFunction, payload: dict[str, object]) -> Handle | None:
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(
-                self.workers,
-                mp_context=multiprocessing.get_context("spawn"),
-                initializer=begin_worker,
-            )
+            self._pool = ProcessPoolExecutor(self.workers, SPAWN, begin_worker, (self._began,))
         try:
             with deaf_children():
                 return self._pool.submit(function, payload)
@@ -67,10 +69,16 @@ class LocalExecutor(Executor[Handle]):
         return Done(key, handle.result()) if error is None else Done(key, None, words(error))
 
     def _drop(self) -> None:
-        """Leave a broken pool; the next task starts another one."""
+        """Leave a broken pool; the next task starts another one. UsageError where none can."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
+            self._stillborn += not self._began.value
+        if self._stillborn >= STILLBORN:
+            raise UsageError(
+                "no worker process could begin: each one imports the script first, so write what "
+                'starts them under `if __name__ == "__main__":` there'
+            )
 
     def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -84,9 +92,18 @@ class LocalExecutor(Executor[Handle]):
             worker.join(JOIN_S)
 
 
-def begin_worker() -> None:
+def leave_import() -> None:
+    """End a worker process that still imports the script it was started by: it would start workers
+    of its own."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SystemExit(1)
+
+
+def begin_worker(began: Any = None) -> None:
     """Set up a worker process: deaf to Ctrl-C, gone when its parent is. Of forked workers an
-    earlier one notices once the later ones, which share its pipe, are gone."""
+    earlier one notices once the later ones, which share its pipe, are gone. began: set to 1."""
+    if began is not None:
+        began.value = 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     parent = multiprocessing.parent_process()
