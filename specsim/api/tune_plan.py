@@ -42,7 +42,7 @@ from specsim.planning.run_plan import (
 )
 from specsim.planning.run_script import script_of
 from specsim.planning.tune import Offer, TuningFigures, choices_of
-from specsim.planning.tune_choices import OfferedLoad, tree_of
+from specsim.planning.tune_choices import LONGEST, OfferedLoad, tree_of
 from specsim.speculation.acceptance import SLOPE_SPREAD_90, Acceptance
 from specsim.speculation.acceptance_model import depth_of, flat_logit
 from specsim.speculation.acceptance_posterior import QUANTILE_90, AcceptanceSpread
@@ -139,7 +139,8 @@ class _Planner:
         assert accepted is not None
         if accepted.kind == "catalogue" and accepted.grounds is not None:
             options = DeploymentOptions.of(self.asked)
-            return spread_of(options, system.spec, system.setup, max(2, self.asked.max_k))
+            return spread_of(
+                options, system.spec, system.setup, max(2, self.asked.max_k or LONGEST))
         known = max(1, accepted.measured_positions)
         level = 0.0
         bounds = self.offer.spreads.get(system.setup.method)

@@ -18,6 +18,7 @@ from specsim.options.groups import DeploymentOptions, LengthsOptions
 from specsim.options.tuning import TuneOptions
 from specsim.options.values import Numbers, Words, as_text, parse_numbers, profile_folder, shown
 from specsim.planning.tune import Offer
+from specsim.planning.tune_choices import draft_lengths
 from specsim.planning.tune_robust import TrafficCase, range_scenarios
 from specsim.units import GB
 
@@ -61,6 +62,12 @@ def build_offer(asked: TuneOptions) -> Offer:
             _try(options, name, requests, skipped)
     requests, unknown = _apart(requests, names is not None or bool(named), skipped)
     systems = tuple(r.system for r in requests if r.system.speculative)
+    for system in systems:
+        if not draft_lengths(system, asked.max_k):
+            k = system.setup.k
+            raise UsageError(
+                f"--max-k is {asked.max_k}, but the tree asked for is {k} deep; give at least {k}"
+            )
     warnings = dict.fromkeys(
         [*notes, *base.warnings, *(text for r in requests for text in r.warnings)]
     )
@@ -75,13 +82,15 @@ def build_offer(asked: TuneOptions) -> Offer:
         scenarios = tuple(_scenario(options, systems, part, warnings) for part in shares)
     return Offer(
         systems, base.workload, base.system, scenarios, spreads, tuple(skipped), tuple(warnings),
-        served_names(options), unknown, _trees(options, systems),
+        served_names(options), unknown, _trees(options, systems, asked.max_k),
     )
 
 
-def _trees(options: DeploymentOptions, systems: tuple[System, ...]) -> tuple[System, ...]:
-    """The trees of `_TREES` for every method that drafts them on an engine that serves them, where
-    the options leave shape and acceptance open."""
+def _trees(
+    options: DeploymentOptions, systems: tuple[System, ...], deepest: int | None
+) -> tuple[System, ...]:
+    """The trees of `_TREES` up to `deepest` for every method that drafts them on an engine that
+    serves them, where the options leave shape and acceptance open."""
     found = []
     if options.tree is not None or options.k is not None or options.acceptance_flags:
         return ()
@@ -90,6 +99,8 @@ def _trees(options: DeploymentOptions, systems: tuple[System, ...]) -> tuple[Sys
         if not (server.trees and server.command and drafting.trees) or options.speculative_config:
             continue
         for k, topk, tokens in _TREES:
+            if deepest is not None and k > deepest:
+                continue
             try:
                 asked = options.but(method=drafting.name, k=k, tree=f"{topk},{tokens}")
                 found.append(build_request(asked).system)

@@ -26,7 +26,10 @@ class TuneGoalOptions(OptionSet, section="Study"):
         help="Methods to compare, e.g. mtp,eagle3,ngram. Default: all that the engine, the model "
              "and measured acceptance allow.",
     )
-    max_k: int = opt(8, help="Longest draft looked at.", ge=1, le=MAX_K)
+    max_k: int | None = opt(
+        None, ge=1, le=MAX_K,
+        help="Longest draft looked at. Default: 8, or a block drafter's own or --k, where longer.",
+    )
     acceptance_range: str | Sequence[float] | None = opt(
         None, help="LOW,HIGH acceptance length at k: adds the choice that holds over the range.",
     )

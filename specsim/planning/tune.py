@@ -17,7 +17,6 @@ from specsim.jsonable import jsonable, picked
 from specsim.planning.flags import ReadyCommand, ServedNames, flags_of, takes_table
 from specsim.planning.run_plan import RunPlan
 from specsim.planning.tune_choices import (
-    LONGEST,
     Candidate,
     OfferedLoad,
     best_of,
@@ -161,16 +160,16 @@ def tune(
     *,
     objective: str = "throughput",
     gates: Mapping[str, float] | None = None,
-    longest: int = LONGEST,
+    longest: int | None = None,
     contexts: Sequence[int] = (),
     report: Callable[[int, int], None] | None = None,
 ) -> TuningFigures:
     """The best choice at each load.
 
-    gates: see `specsim.sim.slo`. longest: draft length looked at. contexts: lengths of the prompts
-    in a map, whose clients are those of the loads. report(done, total) hears of the loads that are
-    done, and the cells of the map. UsageError for goodput without gates, and for a map of no
-    known method.
+    gates: see `specsim.sim.slo`. longest: see `draft_lengths`. contexts: lengths of the
+    prompts in a map, whose clients are those of the loads. report(done, total) hears of the loads
+    that are done, and the cells of the map. UsageError for goodput without gates, and for a map
+    of no known method.
     """
     limits = dict(gates or {})
     notes = list(offer.warnings)
@@ -214,7 +213,7 @@ def tune(
     )
 
 
-def choices_of(offer: Offer, longest: int = LONGEST) -> list[System]:
+def choices_of(offer: Offer, longest: int | None = None) -> list[System]:
     """Everything that can be chosen, plain decoding first, in the order of the candidates."""
     base = offer.plain if offer.plain is not None else offer.systems[0].plain()
     chains = (system.with_(k=k) for system in offer.systems
@@ -226,7 +225,7 @@ class _Tuner:
     """An offer with what is wanted of it. base: plain decoding; choices: every other one."""
 
     def __init__(
-        self, offer: Offer, objective: str, gates: Mapping[str, float], longest: int
+        self, offer: Offer, objective: str, gates: Mapping[str, float], longest: int | None
     ) -> None:
         self.offer, self.workload = offer, offer.workload
         self.objective, self.gates, self.longest = objective, gates, longest

@@ -78,10 +78,11 @@ class Candidate(Jsonable):
         return {**out, "feasible": self.feasible, "reason": self.reason or None}
 
 
-def draft_lengths(system: System, longest: int = LONGEST) -> list[int]:
-    """Draft lengths that the method can run with this drafter and engine, the system's own
-    included. A tree has only its own."""
-    return system.setup.draft_lengths(system.engine, max(longest, system.setup.k))
+def draft_lengths(system: System, longest: int | None = None) -> list[int]:
+    """Draft lengths up to `longest` that the method can run with this drafter and engine; without
+    it those up to LONGEST or the system's own. A tree has only its own."""
+    most = max(LONGEST, system.setup.k) if longest is None else longest
+    return [k for k in system.setup.draft_lengths(system.engine, most) if k <= most]
 
 
 def decode_step_s(system: System, seqs: int, context: float, *, drafting: bool = True) -> float:

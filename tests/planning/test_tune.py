@@ -12,6 +12,7 @@ from specsim.analytic.prices import PriceCache
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
+from specsim.api.tune_setup import build_offer
 from specsim.errors import UsageError
 from specsim.options.groups import DeploymentOptions as Options
 from specsim.options.tuning import TuneOptions
@@ -80,10 +81,33 @@ def test_lengths_that_a_method_allows() -> None:
     assert draft_lengths(system(acceptance_length=2.0, k=12)) == [*range(1, 13)]
     tree = system(LLAMA, engine="sglang", method="eagle3", k=5, tree="4,8", acceptance_length=3.0)
     assert draft_lengths(tree) == [5]
+    assert draft_lengths(tree, 5) == [5]
+    assert draft_lengths(tree, 4) == []
     medusa = system("vicuna-7b-v1.3", method="medusa", acceptance_length=2.0)
     heads = medusa.setup.drafter.n_heads_medusa if medusa.setup.drafter else 0
     assert draft_lengths(medusa) == list(range(1, heads + 1))
     assert draft_lengths(medusa.plain()) == []
+
+
+@pytest.mark.parametrize("method,drafts", [("dflash", 15), ("eagle3", 8)])
+def test_a_limit_holds_for_every_drafter(method: str, drafts: int) -> None:
+    drafter = system("qwen3-8b", method=method, acceptance_length=3.0, k=7)
+    natural = system("qwen3-8b", method=method, acceptance_length=3.0)
+    assert draft_lengths(natural) == list(range(1, drafts + 1))
+    for given in (drafter, natural):
+        assert draft_lengths(given, 4) == [1, 2, 3, 4]
+    answer = tune(Offer([natural], CHAT), [OfferedLoad(4)], longest=4).answers[0]
+    assert [c.k for c in answer.candidates] == [0, 1, 2, 3, 4]
+
+
+def test_trees_are_no_deeper_than_the_limit() -> None:
+    options = {"model": "qwen3-8b", "engine": "sglang", "methods": "eagle3"}
+    assert {t.setup.k for t in build_offer(TuneOptions(**options)).trees} == {3, 4, 5, 6, 7}
+    assert {t.setup.k for t in build_offer(TuneOptions(**options, max_k=4)).trees} == {3, 4}
+    asked = TuneOptions(model="qwen3-8b", engine="sglang", method="eagle3", k=5, tree="4,8",
+                        acceptance_length=3.0, max_k=4)
+    with pytest.raises(UsageError, match="--max-k is 4, but the tree asked for is 5 deep"):
+        build_offer(asked)
 
 
 def test_gates_make_choices_infeasible(qwen: System) -> None:
