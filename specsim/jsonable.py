@@ -11,12 +11,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
 
-@runtime_checkable
 class HasDict(Protocol):
     """Anything that says of itself what JSON holds of it."""
 
@@ -97,8 +96,8 @@ def jsonable(value: object) -> object:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, HasDict):
-        return value.to_dict()
+    if (to_dict := getattr(value, "to_dict", None)) is not None:
+        return to_dict()
     if isinstance(value, tuple | list):
         return [jsonable(item) for item in value]
     if isinstance(value, Mapping):

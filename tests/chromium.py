@@ -33,6 +33,7 @@ def open_browser(profile: Path) -> Any:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = Chrome(options=options, service=Service(DRIVER))
     driver.set_page_load_timeout(60)
+    driver.get("about:blank")  # away from the browser's own page, which goes on asking
     return driver
 
 

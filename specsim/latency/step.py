@@ -147,11 +147,10 @@ class LatencyModel:
     def step(self, shape: StepShape) -> StepLatency:
         """The priced step; its `ops` break it down, one entry per kind of call. With stages: the
         round in which all of it takes part once (`latency.pipeline`)."""
-        if self.parallel.pp == 1:
-            return self._step(shape)
-        found = self._rounds.get(shape)
+        found, stages = self._rounds.get(shape), self.parallel.pp
         if found is None:
-            found = round_of(shape, self.parallel.pp, self._budget, self._trip)
+            found = self._step(shape) if stages == 1 else round_of(
+                shape, stages, self._budget, self._trip)
             keep(self._rounds, shape, found)
         return found
 

@@ -81,7 +81,9 @@ def to_csv(rows: Iterable[Row]) -> str:
 
 def visible(text: object, limit: int = 600) -> str:
     """Text of untrusted names without control characters, of readable length."""
-    out = "".join(ch if ch.isprintable() else " " for ch in str(text)[: limit + 1])
+    out = str(text)[: limit + 1]
+    if not out.isprintable():
+        out = "".join(ch if ch.isprintable() else " " for ch in out)
     return out if len(out) <= limit else out[: limit - 1] + "…"
 
 

@@ -105,6 +105,8 @@ def _axis(title: str, values: Sequence[Value] = (), *, log: bool = False, share:
         "title": {"text": plain(title), "standoff": 8, "font": {"size": 13}},
         "gridcolor": "@grid", "linecolor": "@line", "zerolinecolor": "@line",
         "tickcolor": "@line", "automargin": True,
+        # Margins grow with labels; looking for those past the edge took a third of a redraw.
+        "ticklabeloverflow": "allow",
     }
     if log:
         known = [value for value in values if value is not None and value > 0]
