@@ -136,7 +136,7 @@ class _Job:
         left = self.budget_s * (1 - _RESERVE) - self.elapsed()
         state = train(
             net, examples, self.recipe, self.out / "checkpoint.safetensors",
-            budget_s=max(1.0, left), seed=self.seed,
+            budget_s=max(1.0, left), seed=self.seed, clock=time.monotonic,
             on_step=lambda s: self.show("training", s.iteration, s.planned),
         )
         weights = head_weights(net, vocab)

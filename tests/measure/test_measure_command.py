@@ -30,28 +30,31 @@ def start(*arguments: str) -> subprocess.Popen:
 def test_a_run_its_continuation_and_an_interruption(tmp_path) -> None:
     model, out = tiny_folder(tmp_path / "tiny"), tmp_path / "m.jsonl"
     options = ("--model", str(model), "--out", str(out), "--device", "cpu", "--threads", "1")
-    first = start(*options, "--budget", "12s", "--json")
-    text, error = first.communicate(timeout=120)
-    assert first.returncode == 0 and error == "", error
-    result = json.loads(text)
+    for budget_s in (12, 60, 300):  # a slow machine gets nothing done in the first
+        first = start(*options, "--budget", f"{budget_s}s", "--json")
+        text, error = first.communicate(timeout=2 * budget_s + 300)
+        assert first.returncode == 0 and error == "", error
+        result = json.loads(text)
+        if result["measured"]:
+            break
     assert result["measured"] == len(read_records(out).points) > 0
-    # What is begun when the budget ends is finished; that takes as long as the machine lets it.
-    assert 0 < result["elapsed_s"] < 60 and result["file"] == str(out)
+    assert result["elapsed_s"] > 0 and result["file"] == str(out)
 
-    second = start(*options, "--budget", "60s")
+    second = start(*options, "--budget", "600s")
     have = result["measured"]
-    for _ in range(300):  # until it has measured something of its own
+    for _ in range(3000):  # until it has measured something of its own
         time.sleep(0.1)
         if len(read_records(out).points) > have or second.poll() is not None:
             break
     second.send_signal(signal.SIGINT)
-    text, error = second.communicate(timeout=60)
+    text, error = second.communicate(timeout=300)
     found = read_records(out)
     if second.returncode == 130:
         assert "interrupted" in text and found.ends[-1]["interrupted"] is True
     else:  # it was done before the signal came
         assert second.returncode == 0
-    assert f"in the file already: {have:,} points" in text
+    assert f"in the file already: {have:,} point" in text
+    assert len(found.points) > have
     keys = [p.key for p in found.points]
     assert len(set(keys)) == len(keys) and not found.truncated
 

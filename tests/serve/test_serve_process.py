@@ -14,6 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from specsim.commands import app
+from specsim.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-c", "from specsim.commands import main; main()"]
@@ -39,7 +43,7 @@ def server(folder, *options):
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        assert found.wait(60), lines
+        assert found.wait(120), lines
         host, port = re.search(r"http://([\d.]+):(\d+)", "".join(lines)).groups()
         yield process, host, int(port), lines
     finally:
@@ -77,7 +81,7 @@ def test_serve_streams_counts_and_stops_gracefully(folder):
         assert reply.readline().startswith(b"data: ")
         reply.close()
         connection.close()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while 'finished_reason="abort",model_name="tiny"} 1.0' not in text:
             assert time.monotonic() < deadline, text
             connection = http.client.HTTPConnection(host, port, timeout=30)
@@ -95,7 +99,7 @@ def test_serve_streams_counts_and_stops_gracefully(folder):
         assert first.startswith(b"data: ")
         assert rest.endswith("data: [DONE]\n\n")
         assert json.loads(rest.split("data: ")[-2])["choices"][0]["finish_reason"] == "length"
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
         with pytest.raises(OSError):
             socket.create_connection((host, port), timeout=5)
         assert not any("Traceback" in line for line in lines), lines
@@ -113,7 +117,7 @@ def test_serve_aborts_after_the_grace_period(folder):
         connection.close()
         end = json.loads(rest.split("data: ")[-2])["choices"][0]["finish_reason"]
         assert end == "abort", "0 seconds of grace are too few for 490 tokens"
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
 
 
 @pytest.mark.parametrize(("options", "words"), [
@@ -164,3 +168,16 @@ def test_missing_packages_come_with_the_way_to_install_them(monkeypatch, capsys)
     assert capsys.readouterr().err == (
         "specsim: specsim serve needs uvicorn, which is not installed: "
         "pip install 'specsim-llm[decoder]'\n")
+
+
+def test_a_taken_port_is_refused_before_the_model_is_looked_for(monkeypatch):
+    def sought(*_, **__):
+        raise AssertionError("the model was looked for before the port was tried")
+
+    for name in ("find_folder", "load_model"):
+        monkeypatch.setattr(f"specsim.decoder.models.{name}", sought)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(app, ["serve", "--port", str(port)])
+    assert isinstance(result.exception, UsageError), result.exception
+    assert f"cannot listen on 127.0.0.1 port {port}" in str(result.exception)
