@@ -252,6 +252,10 @@ class ValidateLiveOptions(
     url: str = opt(REQUIRED, help="An OpenAI-compatible server: http://HOST:PORT.")
 
     @model_validator(mode="after")
+    def _one_loop(self) -> Self:
+        return self  # beside --rate, --concurrency is the most requests open at once
+
+    @model_validator(mode="after")
     def _one_told(self) -> Self:
         if self.pinned is not None and self.acceptance_flags:
             raise UsageError(

@@ -97,7 +97,7 @@ def test_an_unfitted_profile_is_judged_on_everything_and_fails_the_limit(made, t
 @pytest.mark.parametrize(
     ("args", "message"),
     [((), "no profile is given"), (("--gpu", "cpu-generic", "--max-error", "0"), "--max-error"),
-     (("--gpu", "cpu-generic", "--statistic", "mode"), "statistic 'mode'"),
+     (("--gpu", "cpu-generic", "--statistic", "mode"), "--statistic is 'mode'"),
      (("--gpu", "cpu-generic", "--report", "nowhere.json"), "nowhere.json cannot be read")],
 )
 def test_misuse_is_said(made, args, message) -> None:  # type: ignore[no-untyped-def]

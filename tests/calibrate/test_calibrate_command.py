@@ -91,7 +91,7 @@ def test_the_text_has_every_part_of_the_report(records: Path) -> None:
      (("RECORDS", "-o", "mine.json"), UsageError, "must end in .toml"),
      (("RECORDS", "--base", "h200-sxm"), CalibrationError, "the base h200-sxm is a GPU"),
      (("RECORDS", "--base", "h201-sxm"), ProfileError, "near matches"),
-     (("RECORDS", "--statistic", "mean"), UsageError, "use one of median, p10, min"),
+     (("RECORDS", "--statistic", "mean"), UsageError, "must be median, p10 or min"),
      (("RECORDS", "-o", "/proc/nowhere/mine.toml"), SpecSimError, "/proc/nowhere/mine.toml")],
 )
 def test_misuse_is_said(records: Path, args: tuple[str, ...], error: type, message: str) -> None:

@@ -212,9 +212,9 @@ def test_every_size_of_a_config(tmp_path, field, bad):
     folder = hf_folder(tmp_path / "hf", replace(LLAMA, num_layers=1), seed=8)
     config = json.loads((folder / "config.json").read_text()) | {field: bad}
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises((ModelConfigError, UsageError)):
+    with pytest.raises((FormatError, ModelConfigError, UsageError)):
         load_model(folder, dtype="fp32")
-    with pytest.raises((ModelConfigError, UsageError)):
+    with pytest.raises((FormatError, ModelConfigError, UsageError)):
         load_model(f"random:{folder}", dtype="fp32")
 
 
