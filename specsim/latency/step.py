@@ -225,7 +225,7 @@ class LatencyModel:
             if setup.speculates and shape.drafter:
                 host_s += over.spec_step_s + over.spec_seq_s * seqs
                 if setup.drafting.lookup:
-                    searched = shape.decode_context_tokens * (setup.method == "ngram")
+                    searched = shape.decode_context_tokens * setup.drafting.scans_context
                     host_s += over.ngram_seq_s * seqs + over.ngram_token_s * searched
             if shape.prefill and seqs:
                 host_s += over.mixed_step_s

@@ -69,6 +69,7 @@ class DraftMethod:
     measured_names: what the acceptance catalogue calls it besides its name.
     own_layers: the first layers of the target draft (early exit).
     lookup: drafts are looked up in the text, on the host, and exist in a share of the steps only.
+    scans_context: that lookup reads the whole context again in each step (vLLM's n-gram).
     one_pass: all drafts come from one pass, whatever the drafter.
     block: that pass drafts a block, attending to keys and values that the drafter makes of every
         verified row (DFlash, DSpark).
@@ -101,6 +102,7 @@ class DraftMethod:
     measured_names: tuple[str, ...] = ()
     own_layers: bool = False
     lookup: bool = False
+    scans_context: bool = False
     one_pass: bool = False
     block: bool = False
     free_length: bool = True

@@ -25,6 +25,7 @@ class NgramMethod(LookupMethod):
     """The last tokens are looked up in the prompt and the output (prompt lookup)."""
 
     name = "ngram"
+    scans_context = True
     listed = 6
     spellings = ("prompt-lookup", "lookup", "n-gram", "[ngram]", "ngram-gpu")
     server_names: ClassVar[ServerNames] = {"vllm": ("ngram",), "sglang": ("NGRAM",)}
