@@ -120,33 +120,45 @@ class SeenRun:
 @dataclass(frozen=True)
 class Joint:
     """A joint t distribution of ln speed of every setting (its sign turned where less is better),
-    then of what runs read of z, then of the common causes. noise: variance that a run adds to each.
-    readings: by setting, the places of what a run of it reads, its speed first. causes: their
+    then of what runs read of z, then of the common causes. root: [quantities, causes], a
+    factor of the covariance, which may have thousands of rows. noise: variance that a run adds to
+    each. readings: by setting, the places of what a run of it reads, its speed first. causes: their
     places by name. freedom: degrees of it; few leave room for servers that are unlike all others.
     """
 
     mean: Floats
-    covariance: Floats
+    root: Floats
     noise: Floats
     readings: tuple[tuple[int, ...], ...]
     causes: Mapping[str, int]
     freedom: float = FREEDOM
 
-    def gain(self, places: Sequence[int]) -> Floats:
-        """How far each quantity follows a surprise in those read, [all, read]."""
-        at = list(places)
-        own = self.covariance[np.ix_(at, at)] + np.diag(self.noise[at])
-        return np.asarray(np.linalg.solve(own, self.covariance[at]).T)
+    @property
+    def covariance(self) -> Floats:
+        """Of all quantities, [quantities, quantities]."""
+        return np.asarray(self.root @ self.root.T)
+
+    def read(self, places: Sequence[int]) -> Floats:
+        """Covariance of what is read of these."""
+        rows = self.root[list(places)]
+        return np.asarray(rows @ rows.T + np.diag(self.noise[list(places)]))
+
+    def gain(self, of: Sequence[int] | slice, places: Sequence[int]) -> Floats:
+        """How far each of some quantities follows a surprise in those read, [of, read]."""
+        rows = self.root[list(places)]
+        return np.asarray(self.root[of] @ np.linalg.solve(self.read(places), rows).T)
 
     def after(self, places: Sequence[int]) -> "Joint":
         """What is expected to be left to know after these are read."""
-        covariance = self.covariance - self.gain(places) @ self.covariance[list(places)]
-        return replace(self, covariance=(covariance + covariance.T) / 2)
+        rows = self.root[list(places)]
+        left = np.eye(rows.shape[1]) - rows.T @ np.linalg.solve(self.read(places), rows)
+        values, vectors = np.linalg.eigh((left + left.T) / 2)
+        return replace(self, root=self.root @ (vectors * np.sqrt(np.clip(values, 0.0, None))))
 
     def left(self, before: "Joint", places: Sequence[int]) -> float:
         """Share of the standard deviation of some quantities before that is left, together."""
-        at = list(places)
-        return float((self.covariance[at, at].sum() / before.covariance[at, at].sum()) ** 0.5)
+        now, then = (float((joint.root[list(places)] ** 2).sum()) for joint in (self, before))
+        return float((now / then) ** 0.5)
 
     def told(self, places: Sequence[int], values: Sequence[float]) -> "Joint":
         """After these were read. Where they lie further from what was expected than they should,
@@ -155,12 +167,11 @@ class Joint:
             return self
         at, count, known = list(places), len(places), self.after(places)
         surprise = np.array(values) - self.mean[at]
-        own = self.covariance[np.ix_(at, at)] + np.diag(self.noise[at])
-        size = float(surprise @ np.linalg.solve(own, surprise))
+        size = float(surprise @ np.linalg.solve(self.read(at), surprise))
         scale = (self.freedom + size) / (self.freedom + count)
         return replace(
-            known, mean=self.mean + self.gain(places) @ surprise, noise=scale * self.noise,
-            covariance=scale * known.covariance, freedom=self.freedom + count,
+            known, mean=self.mean + self.gain(slice(None), at) @ surprise,
+            noise=scale * self.noise, root=scale**0.5 * known.root, freedom=self.freedom + count,
         )
 
 
@@ -261,11 +272,13 @@ class Beliefs:
         slopes = self._slopes(x, range(count), values)
         maps = np.concatenate([slopes, self._rows, np.eye(self.width)[:common]])
         mean = np.concatenate([values - slopes @ x, np.zeros(len(maps) - count)])
-        covariance = maps @ maps.T
-        covariance[:count, :count] += self.scatter()
+        values, vectors = np.linalg.eigh(self.scatter())
+        missed = np.zeros((len(maps), count))
+        missed[:count] = vectors * np.sqrt(np.clip(values, 0.0, None))
         noise = np.concatenate([self._noise, np.zeros(common)])
         return Joint(
-            mean, covariance, noise, tuple(tuple(found.values()) for found in self.readings),
+            mean, np.hstack([maps, missed]), noise,
+            tuple(tuple(found.values()) for found in self.readings),
             {name: len(self._noise) + i for i, name in enumerate(self.causes)},
         )
 

@@ -46,15 +46,13 @@ class Outlook:
     def __init__(self, joint: Joint, choices: Sequence[Sequence[int]], draws: int = DRAWS) -> None:
         self.joint, self.choices = joint, choices
         self.readings = [[at for place in one for at in joint.readings[place]] for one in choices]
-        size = len(joint.mean)
+        size, causes = joint.root.shape
         rng = np.random.default_rng(SEED)
-        values, vectors = np.linalg.eigh(joint.covariance)
-        root = vectors * np.sqrt(np.clip(values, 0.0, None))
-        normals = rng.standard_normal((draws, 2 * size))
+        normals = rng.standard_normal((draws, causes + size))
         normals *= np.sqrt(joint.freedom / rng.chisquare(joint.freedom, (draws, 1)))
         # [draws, quantities]: how things are, and what a run would read of them
-        self.true = joint.mean + normals[:, :size] @ root.T
-        self.read = self.true + normals[:, size:] * np.sqrt(joint.noise)
+        self.true = joint.mean + normals[:, :causes] @ joint.root.T
+        self.read = self.true + normals[:, causes:] * np.sqrt(joint.noise)
 
     @cached_property
     def _loads(self) -> list[list[int]]:
@@ -95,10 +93,9 @@ class Outlook:
         if not places:
             return self.regret
         surprise = self.read[:, places] - self.joint.mean[places]
-        gain = self.joint.gain(places)
         total = 0.0
         for at, losses in zip(self._loads, self._losses, strict=True):
-            expected = self.joint.mean[at] + surprise @ gain[at].T
+            expected = self.joint.mean[at] + surprise @ self.joint.gain(at, places).T
             picked = expected.argmax(axis=1)
             total += float(np.take_along_axis(losses, picked[:, None], axis=1).mean())
         return total / len(self._loads)

@@ -42,16 +42,32 @@ def sd(joint: Joint, place: int) -> float:
 
 
 def test_told_is_the_conditional_of_a_t_distribution() -> None:
-    joint = Joint(np.array([1.0, 2.0]), np.array([[4.0, 1.2], [1.2, 1.0]]), np.array([0.0, 0.44]),
+    joint = Joint(np.array([1.0, 2.0]), np.array([[2.0, 0.0], [0.6, 0.8]]), np.array([0.0, 0.44]),
                   ((0,), (1,)), {}, freedom=4.0)
     found = joint.told([1], [3.0])
-    # By hand: the reading has variance 1 + 0.44; one more degree of freedom, and the scale
-    # (4 + surprise) / (4 + 1) with surprise = 1 / 1.44.
+    # By hand, of the covariance ((4, 1.2), (1.2, 1)): the reading has variance 1 + 0.44; one more
+    # degree of freedom, and the scale (4 + surprise) / (4 + 1) with surprise = 1 / 1.44.
     assert found.mean[0] == pytest.approx(1 + 1.2 / 1.44)
     scale = (4 + 1 / 1.44) / 5
     assert found.covariance[0, 0] == pytest.approx(scale * (4 - 1.2**2 / 1.44))
     assert found.freedom == 5
     assert joint.told([], []) is joint
+
+
+def test_factors_are_the_covariance_of_the_causes(beliefs: Beliefs) -> None:
+    """Against the whole matrices: before any run, and what is left after two were read."""
+    joint, count = beliefs.prior_at(np.zeros(beliefs.width)), len(beliefs.settings)
+    maps = joint.root[:, : beliefs.width]
+    whole = maps @ maps.T
+    whole[:count, :count] += beliefs.scatter()
+    assert joint.covariance == pytest.approx(whole, abs=1e-12)
+    at = [0, 2]
+    own = whole[np.ix_(at, at)] + np.diag(joint.noise[at])
+    assert joint.gain([3, 1], at) == pytest.approx(whole[np.ix_([3, 1], at)] @ np.linalg.inv(own))
+    left = whole - whole[:, at] @ np.linalg.inv(own) @ whole[at]
+    assert joint.after(at).covariance == pytest.approx(left, abs=1e-10)
+    assert joint.after(at).left(joint, [1, 3]) == pytest.approx(
+        ((left[1, 1] + left[3, 3]) / (whole[1, 1] + whole[3, 3])) ** 0.5)
 
 
 def test_the_order_of_readings_does_not_matter(beliefs: Beliefs) -> None:

@@ -1,6 +1,7 @@
 """Regret, and which run is worth most, against integrals done another way."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ SURE = 1e6  # degrees of freedom of what is as good as normal
 def normal(mean: list[float], sds: list[float], noise: float = 0.0) -> Joint:
     """Independent settings, each read by its own run."""
     count = len(mean)
-    return Joint(np.array(mean), np.diag(np.square(sds)), np.full(count, noise),
+    return Joint(np.array(mean), np.diag(sds), np.full(count, noise),
                  tuple((i,) for i in range(count)), {}, SURE)
 
 
@@ -65,9 +66,8 @@ def test_the_run_worth_most_is_the_least_known_contender() -> None:
 
 def test_a_run_that_shares_its_cause_is_as_good() -> None:
     """Settings 0 and 1 move together against 2: one run of either settles both."""
-    covariance = np.zeros((3, 3))
-    covariance[:2, :2] = 0.04
-    joint = Joint(np.array([0.0, 0.01, 0.0]), covariance, np.full(3, 1e-8), ((0,), (1,), (2,)), {},
+    root = np.array([[0.2], [0.2], [0.0]])
+    joint = Joint(np.array([0.0, 0.01, 0.0]), root, np.full(3, 1e-8), ((0,), (1,), (2,)), {},
                   SURE)
     found = outlook(joint)
     assert found.regret > 0.05
@@ -85,7 +85,7 @@ def test_nothing_is_planned_where_the_choice_is_clear() -> None:
 
 def test_few_degrees_of_freedom_leave_more_regret() -> None:
     joint = normal([0.1, 0.0], [0.05, 0.05])
-    heavy = Joint(joint.mean, joint.covariance, joint.noise, joint.readings, {}, 3.0)
+    heavy = Joint(joint.mean, joint.root, joint.noise, joint.readings, {}, 3.0)
     assert outlook(heavy).regret > 1.3 * outlook(joint).regret
 
 
@@ -93,3 +93,23 @@ def test_choices_at_two_loads_are_made_apart() -> None:
     joint = normal([0.0, 1.0, 0.5, 0.2], [0.01] * 4)  # choice 0 at two loads, choice 1 at two
     found = Outlook(joint, [(0, 1), (2, 3)])
     assert [v.setting for v in found.verdicts()] == [2, 1]
+
+
+def test_thousands_of_readings_of_few_causes_are_no_work() -> None:
+    """8,000 readings of 130 settings: decompositions of their whole covariance took minutes. Only
+    matrices of the causes' size are decomposed."""
+    sizes, decompose = [], np.linalg.eigh
+    rng = np.random.default_rng(1)
+    root = rng.standard_normal((8000, 150)) * 0.02
+    joint = Joint(np.zeros(8000), root, np.full(8000, 1e-4),
+                  tuple((i, *range(200 + 50 * i, 250 + 50 * i)) for i in range(130)), {})
+
+    def eigh(matrix: np.ndarray) -> Any:
+        sizes.append(len(matrix))
+        return decompose(matrix)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(np.linalg, "eigh", eigh)
+        found = Outlook(joint.after(range(40)), [(i,) for i in range(130)], draws=200)
+    assert found.regret_after([3, 4]) <= found.regret
+    assert sizes == [150]
