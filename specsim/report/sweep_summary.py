@@ -138,9 +138,10 @@ def summary_charts(doc: Doc) -> Sequence[Panel | Bars]:
     groups: dict[str, list[Doc]] = {}
     for group in doc.items("by_setting"):
         groups.setdefault(group.text("setting"), []).append(group)
-    if not groups:
+    goals = [name for group in doc.items("by_setting")[:1] for name, _ in group.members("figures")]
+    if not goals:
         return []
-    goal = next(name for name, _ in doc.items("by_setting")[0].members("figures"))
+    goal = goals[0]
     if not doc.has("across"):
         return [_bars(goal, name, found) for name, found in groups.items()][:MOST_CHARTS]
     across = doc.text("across.setting")

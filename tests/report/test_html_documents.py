@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from thinned import examples
 from typer.testing import CliRunner
 
-from report_html_cases import MAKERS, explanation, simulation
+from report_html_cases import MAKERS, explanation, simulation, sweep
 from specsim.commands import app
 from specsim.errors import FormatError, SpecSimError
 from specsim.report import saved
@@ -132,6 +132,17 @@ def test_broken_documents_are_shown_or_refused_but_never_crash(data: st.DataObje
         json_block("figures", page.figures)
     except SpecSimError as error:
         assert str(error).startswith("x.json")
+
+
+@pytest.mark.parametrize("figures", [{}, False])
+def test_a_sweep_without_figures(figures: object) -> None:
+    value = copy.deepcopy(sweep())
+    value["by_setting"][0]["figures"] = figures
+    document = parse("x.json", json.dumps(value), KINDS)
+    try:
+        section_of(document)
+    except FormatError as error:
+        assert "figures is false; it must be an object" in str(error)
 
 
 def report(*arguments: str, text: str | None = None) -> Any:
