@@ -35,6 +35,7 @@ class Journal:
         self.offsets: dict[int, int] = {}
         self.refused = 0
         self._end = 0
+        self._made = False  # by this run, of nothing
 
     @classmethod
     def open(cls, path: Path | str | None, sweep: Sweep, *, restart: bool = False) -> Self:
@@ -54,6 +55,7 @@ class Journal:
             journal._write(header)
             return journal
         place = Path(path)
+        made = not place.exists()
         try:
             file = place.open("a+b")
         except OSError as error:
@@ -62,6 +64,7 @@ class Journal:
                 f"cannot write the journal {str(path)!r}: {reason}; choose another --journal"
             ) from None
         journal = cls(file, place)
+        journal._made = made
         try:
             journal._lock()
             file.seek(0, os.SEEK_END)
@@ -184,7 +187,10 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        """A run that was refused leaves no journal of nothing behind."""
+        if kind is not None and self._made and self.path is not None and not self.offsets:
+            self.path.unlink(missing_ok=True)
         self.close()
 
 

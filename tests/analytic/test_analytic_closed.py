@@ -76,6 +76,13 @@ def test_prompts_that_fill_every_step_leave_none_to_a_second_request_for_decodin
     assert two.running == 2
 
 
+def test_longer_prompts_are_dearer_where_the_budget_has_no_room_for_one_that_decodes() -> None:
+    """Two output tokens: what prompts leave of a step's 512 tokens rounds to none."""
+    system = System(LLAMA, H200, find_engine("specsim"), setup=SpecSetup("none"))
+    found = [closed_loop(system, Workload(n, 2), 2) for n in (1000, 1020, 1023, 1024, 1030)]
+    assert [x.ttft_s for x in found] == sorted(x.ttft_s for x in found)
+
+
 def test_a_cycle_holds_each_prompt_once() -> None:
     """Long prompts and few steps: the device is busy all the time, and with nothing twice."""
     load = Workload(8000, 8)

@@ -431,6 +431,10 @@ def test_all_outputs_and_a_second_run(
     assert "grid.concurrency was [1, 2, 3], now [1, 2]" in error
     error = command(capsys, monkeypatch, *words, "--out", journal, code=2)
     assert "give each its own file" in error and journal_lines == Path(journal).read_bytes()
+    new = tmp_path / "new.jsonl"
+    error = command(capsys, monkeypatch, "sweep", *SET, "--grid", "concurrency=1,2", "--journal",
+                    str(new), "--executor", "dask://127.0.0.1:x", code=2)
+    assert "an address is HOST:PORT" in error and not new.exists()
     error = command(capsys, monkeypatch, *words, "--out", "x.xml", code=2)
     assert "must end in .csv, .jsonl or .parquet" in error
 
