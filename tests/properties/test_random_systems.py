@@ -1,6 +1,6 @@
 """Random deployments of all that the catalogue holds: what must hold for predictions and runs.
 
-A few on every run, 1,000 among the slow tests; `validation/scripts/random_systems.py` does any
+A few on every run, 2,000 among the slow tests; `validation/scripts/random_systems.py` does any
 number. Exceptions are those of docs/reliability.md, by name.
 """
 
@@ -57,7 +57,7 @@ def test_a_few_simulations() -> None:
 
 @pytest.mark.slow
 def test_many_predictions() -> None:
-    judge(predicted, 1_000_000, 1000)
+    judge(predicted, 1_000_000, 2000)
 
 
 @pytest.mark.slow
