@@ -254,8 +254,7 @@ def _mixed(system: System, workload: Workload, decode: StepShape, decode_s: floa
     # others brings one into one of its steps; those without any cost nothing.
     met = 1 + (others - 1) / cycle
     filled = (others + 1) * workload.computed_input / room  # steps that prompts of a cycle fill
-    # Where they fill more than a cycle has, a sequence decodes in few steps of the others.
-    decoding = (cycle - own_steps) / (filled - own_steps) if filled > cycle else 1.0
+    decoding = min(1.0, cycle / filled)
     each_s = beside(system, workload, decode, room, decoding)(group_sizes(others, met))
     share = steps / cycle
     group = min(others + 1.0, max(1, room // workload.computed_input))
@@ -264,7 +263,7 @@ def _mixed(system: System, workload: Workload, decode: StepShape, decode_s: floa
     start_s = (others + 1) / group * (group_s + beside_s) / 2 + group_s / 2
     once = workload.requests_per_client == 1
     return _Wait(
-        prompt_s=decode_s * own_steps * decoding + each_s + others * own_steps / cycle * each_s,
+        prompt_s=decode_s * own_steps + each_s + others * own_steps / cycle * each_s,
         decoding_s=others * (0.5 if once else share) * each_s,
         start_s=start_s,
         each_s=each_s,

@@ -145,9 +145,7 @@ def beside(
         each = decode.decode_context_tokens / decode.decode_seqs
         decode = system.decode_shape(decode.decode_seqs, each)
     decode_s = system.decode_step_s(decode) * decoding
-    # Beside prompts, in the budget: rounded to none only where prompts leave steps out.
-    fit = max(decoding >= 1.0, (system.round_tokens - room) // decode.decode_q_len)
-    seqs = min(round(decode.decode_seqs * decoding), fit)
+    seqs = round(decode.decode_seqs * decoding)
     context = decode.decode_context_tokens * seqs / decode.decode_seqs
     shape = replace(decode, decode_seqs=seqs, decode_context_tokens=context)
 

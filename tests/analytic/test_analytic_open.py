@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from thinned import examples
 
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.open import erlang_c, open_loop
@@ -34,6 +33,7 @@ def test_erlang_c(servers: int, load: float, waits: float) -> None:
 
 
 @given(st.integers(1, 200), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+@settings(deadline=None)
 def test_more_load_waits_more_and_more_servers_less(servers: int, a: float, b: float) -> None:
     low, high = sorted((a * servers, b * servers))
     assert erlang_c(servers, low) <= erlang_c(servers, high) + 1e-12
@@ -51,12 +51,12 @@ def test_prompts_that_never_end_fill_the_batch_and_no_more() -> None:
 
 
 def test_where_prompts_take_all_the_time_the_engine_still_admits() -> None:
-    """Eight clients complete as many requests per second as one; the engine takes eight all the
+    """One client completes 1 % more requests per second than eight; the engine takes eight all the
     same, and outputs wait for the prompts of others."""
     system = replace(SYSTEM, profile=load_profile("rtx-a6000"), max_num_seqs=8)
     long = Workload(60_000, 3)
     rates = [closed_loop(system, long, clients).request_rate for clients in (1, 8)]
-    assert rates[0] < rates[1] < 1.02 * rates[0]
+    assert 0.98 * rates[0] < rates[1] < rates[0]
     alone, state = closed_loop(system, long, 1), open_loop(system, long, 0.7 * rates[1])
     assert state.stable and state.tpot_s > 3 * alone.tpot_s
 
@@ -98,7 +98,7 @@ def test_beyond_capacity_the_queue_is_infinite() -> None:
 
 
 @given(st.floats(0.02, 0.98))
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_between_the_two(load: float) -> None:
     capacity = closed_loop(SYSTEM, CHAT, 32).request_rate
     state = open_loop(SYSTEM, CHAT, load * capacity)

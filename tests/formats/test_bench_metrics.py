@@ -178,3 +178,10 @@ def test_the_first_engine_of_vllm_counts_no_drafts() -> None:
     unknown = read_text_as_bench(text.replace("0.4566", "0.43"))[0]
     assert unknown.acceptance is None
     assert any("vLLM up to 0.7 is left out" in note for note in unknown.warnings)
+
+
+def test_a_trtllm_server_without_its_gauge_of_tokens_per_step(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.txt"
+    path.write_text("# TYPE trtllm_avg_decoded gauge\ntrtllm_avg_decoded 1\n", encoding="utf-8")
+    found = read_bench(path)
+    assert (found.tokens_per_step, found.tokens_per_step_basis) == (None, None)

@@ -123,8 +123,8 @@ def _engine_run(s: Snapshot, engine: str, side: Mapping[str, object], **more: An
     """The run with all that has a name in the table. side: what else the server's side has."""
     table = data_table("catalog", "metrics.toml")[engine]
     server = ServerSide(gauges=s.gauges, **{**_figures(s, table["server"]), **side})
-    value = more["tokens_per_step"]
-    basis = more.pop("basis", "counters") if value is not None else None
+    stated = more.pop("basis", "counters")
+    basis = stated if more["tokens_per_step"] is not None else None
     return BenchRun(
         source=s.origin, format=NAME, server=server, tokens_per_step_basis=basis,
         **{**_figures(s, table), **more},
