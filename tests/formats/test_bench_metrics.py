@@ -183,5 +183,5 @@ def test_the_first_engine_of_vllm_counts_no_drafts() -> None:
 def test_a_trtllm_server_without_its_gauge_of_tokens_per_step(tmp_path: Path) -> None:
     path = tmp_path / "metrics.txt"
     path.write_text("# TYPE trtllm_avg_decoded gauge\ntrtllm_avg_decoded 1\n", encoding="utf-8")
-    found = read_bench(path)
+    (found,) = read_bench(path)
     assert (found.tokens_per_step, found.tokens_per_step_basis) == (None, None)
