@@ -6,9 +6,9 @@ prices are means over a few equally likely values of both. Seconds.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from statistics import fmean
 
 from specsim.analytic.system import System
@@ -77,12 +77,20 @@ def packed_s(system: System, workload: Workload, prompts: float) -> float:
     system = system.prompt_prices
 
     def whole_s(count: int) -> float:
-        return _passes_s(
+        return _once(system, ("packed", workload, count), lambda: _passes_s(
             workload, count, system.round_tokens,
             lambda step: system.latency.seconds(prompt_shape(system, step)),
-        )
+        ))
 
     return _between(whole_s, prompts)
+
+
+def _once(system: System, key: Hashable, made: Callable[[], float]) -> float:
+    """A value of a system, which many loads and rates ask for."""
+    found: float | None = system.states.get(key)
+    if found is None:
+        found = system.states[key] = made()
+    return found
 
 
 def _passes_s(
@@ -114,13 +122,17 @@ def saved_s(
     """What a group of prompts saves on average where the decode step before it hides its first
     launches (`latency.launches`): the fewer prompts, the longer the device would have waited."""
     free_s = system.latency.launches(decode).free_s
-    saved = []
-    for size in groups:
-        count = max(1, round(size))
-        cached = workload.input_len - workload.computed_input
-        first = passes(count, workload.computed_input, cached, system.round_tokens)[0][0]
-        saved.append(hidden_s(system.latency.launches(prompt_shape(system, first)).idle_s, free_s))
-    return fmean(saved)
+    tokens = workload.computed_input
+
+    def idle_s(count: int) -> float:
+        first = passes(count, tokens, workload.input_len - tokens, system.round_tokens)[0][0]
+        return system.latency.launches(prompt_shape(system, first)).idle_s
+
+    counts = [max(1, round(size)) for size in groups]
+    return fmean(
+        hidden_s(_once(system, ("idle", workload, count), partial(idle_s, count)), free_s)
+        for count in counts
+    )
 
 
 def room_beside(system: System, decode: StepShape, prompt_per_step: float) -> int:

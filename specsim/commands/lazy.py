@@ -4,6 +4,7 @@
 group knows of its commands only where they are and what its list shows of them.
 """
 
+from functools import cache
 from importlib import import_module
 from keyword import iskeyword
 from typing import Any, ClassVar
@@ -30,6 +31,7 @@ class LoadedCommands(dict[str, Any]):
         return self[name] if name in self else default  # noqa: SIM401 (that would not load it)
 
 
+@cache
 def _load(name: str, prefix: str) -> Any:
     from specsim.commands.bind import BoundCommand
 

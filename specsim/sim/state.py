@@ -3,6 +3,7 @@ share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import numpy as np
 
@@ -32,6 +33,8 @@ from specsim.sim.policies.adaptive import tier_lines
 from specsim.sim.policies.table import drafts_by_batch
 from specsim.sim.structs import as_struct, longer
 from specsim.sim.surface import Surface
+
+T = TypeVar("T")
 
 LOG_STEPS = 1 << 14
 FIRST_NODES = 1024
@@ -73,13 +76,14 @@ def make_core(run: RunContext) -> Core:
     spec = config.speculation
     k = spec.num_speculative_tokens
     nodes = FIRST_NODES if rules.prefix_caching else 1
+    several = _one_again if run.compiled else _each
     core = Core(
         rules=rules,
-        slots=[Slot() for _ in range(slots)],
+        slots=several(Slot, slots),
         rows=Rows.empty(most),
         log=StepLog.empty(LOG_STEPS + 1),
         cache=PrefixCache(
-            nodes=[Node() for _ in range(nodes)],
+            nodes=several(Node, nodes),
             buckets=[NO_NODE] * (2 * nodes + 1),
             piece_key=[0] * FIRST_PIECES,
             piece_end=[0] * FIRST_PIECES,
@@ -92,7 +96,7 @@ def make_core(run: RunContext) -> Core:
         picked=np.zeros(most, dtype=np.int64),
         finished=SlotList([0] * slots),
         freed=SlotList([0] * slots),
-        chunks=[Chunk() for _ in range(most + 1)],
+        chunks=several(Chunk, most + 1),
         drafts_by_batch=drafts_by_batch(spec.per_batch_size, k, most),
         adapt=tier_lines(spec.adaptive, k),
         accepted_rows=np.zeros(k + 1, dtype=np.int64),
@@ -114,6 +118,15 @@ def make_core(run: RunContext) -> Core:
     if rules.prefix_caching:
         _fill_cache(core.cache, rules.num_kv_blocks)
     return core
+
+
+def _each(cls: type[T], count: int) -> list[T]:
+    return [cls() for _ in range(count)]
+
+
+def _one_again(cls: type[T], count: int) -> list[T]:
+    """What structures are made of, which are copies (see `structs`)."""
+    return [cls()] * count
 
 
 def _rules(run: RunContext) -> StepRules:

@@ -90,8 +90,7 @@ def _structs(cls: type, values: Sequence[object]) -> "ctypes.Array[ctypes.Struct
     assert values[0] == values[-1]
     memory = (struct_of(cls) * len(values))()
     first = cast(ctypes.Structure, as_struct(values[0]))
-    for i in range(len(values)):
-        memory[i] = first
+    ctypes.memmove(memory, bytes(first) * len(values), ctypes.sizeof(memory))
     return memory
 
 
