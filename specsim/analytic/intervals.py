@@ -1,4 +1,4 @@
-"""90 % intervals of predictions, from what predictions of public measurements missed by.
+"""90% intervals of predictions, from what predictions of public measurements missed by.
 
 `catalog/residuals.json` holds, per quantity and class of prediction, where ln(measured / predicted)
 of a source that nobody has seen is expected to lie: from a mixed model of the residuals of fits
@@ -28,7 +28,7 @@ def prediction_class(system: System) -> str:
 
 
 class ClassResiduals(TypedDict):
-    """Of one class: the ends of the 90 % interval of ln(measured / predicted), which holds 0, how
+    """Of one class: the ends of the 90% interval of ln(measured / predicted), which holds 0, how
     many sources and values the class itself has."""
 
     low: float
@@ -53,7 +53,7 @@ def class_residuals(quantity: str, klass: str) -> ClassResiduals:
 
 
 def interval_for(quantity: str, klass: str, predicted: float) -> tuple[float, float]:
-    """[low, high] that holds 90 % of the measurements of a further source of this class."""
+    """[low, high] that holds 90% of the measurements of a further source of this class."""
     found = class_residuals(quantity, klass)
     return predicted * math.exp(found["low"]), predicted * math.exp(found["high"])
 
@@ -89,6 +89,6 @@ def interval_note(system: System) -> str:
     side, kind, engine, kernels, gpus = klass.split("|")
     many = "no public source has" if not sources else "one public source alone has"
     return (
-        f"90 % intervals are wide: {many} measured such a case ({side}, {kind}, {engine}, kernels "
+        f"90% intervals are wide: {many} measured such a case ({side}, {kind}, {engine}, kernels "
         f"{kernels}, {gpus} GPU{'s' if gpus == 'several' else ''}); they rest on related ones"
     )

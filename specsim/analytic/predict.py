@@ -137,7 +137,7 @@ def predict(
         ):
             notes.append(
                 f"rate {rate:g}/s is {point.utilisation:.0%} of the capacity and near what the "
-                f"server keeps up with: 1 % more requests make TPOT {point.steepness:.1f} % longer"
+                f"server keeps up with: 1% more requests make TPOT {point.steepness:.1f}% longer"
             )
         points.append(point)
     if workload.requests_per_client:

@@ -154,12 +154,12 @@ def remarks(
     if found.level == "kind of drafter":
         notes.append(
             "acceptance of this target was not measured: an estimate from drafters of this kind "
-            f"for other targets, {found.low_90:.2f} to {found.high_90:.2f} tokens per step (90 %)"
+            f"for other targets, {found.low_90:.2f} to {found.high_90:.2f} tokens per step (90%)"
         )
     elif found.high_90 - found.low_90 > _USUAL_WIDTH:
         notes.append(
             f"acceptance depends on the text and the set-up: {found.low_90:.2f} to "
-            f"{found.high_90:.2f} tokens per step (90 %, {found.level}); "
+            f"{found.high_90:.2f} tokens per step (90%, {found.level}); "
             "give your own with --acceptance-length"
         )
     return notes

@@ -212,10 +212,10 @@ def _sourced(
                    for e in groups.get(o, ())]
         source = (
             f"specsim calibrate, {runs}: {len(errors)} points, median error "
-            f"{100 * median(map(abs, errors)):.1f} %"
+            f"{100 * median(map(abs, errors)):.1f}%"
         )
         if outside:
-            source += f", {100 * median(map(abs, outside)):.1f} % on shapes left out"
+            source += f", {100 * median(map(abs, outside)):.1f}% on shapes left out"
         if blind:
             source += f"; not seen by the data and kept from {base.name}: {', '.join(blind)}"
         measured = f"{str(run.device.get('name', ''))[:120]}, {software}, {run.date[:10]}"

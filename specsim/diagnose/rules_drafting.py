@@ -99,7 +99,7 @@ def rests(case: Case) -> Finding | None:
         facts,
         ("where most of the load is beyond the table's last batch that drafts, serve it without "
          "--speculative-config",
-         "measured at k = 0: 6.6 % of TPOT at 2 requests, 21.6 % at 189 (vLLM issue 49548, older "
+         "measured at k = 0: 6.6% of TPOT at 2 requests, 21.6% at 189 (vLLM issue 49548, older "
          "runner)"),
     )
 

@@ -74,7 +74,7 @@ def _at_the_load(case: Case, gain: float, source: str) -> tuple[str, str, tuple[
     facts = known(
         ("clients that run or wait", expected.load, "count"),
         ("speedup at this load", gain, "x", source),
-        ("90 % of such predictions are above", interval and low, "x", PREDICTED),
+        ("90% of such predictions are above", interval and low, "x", PREDICTED),
         ("below", interval and high, "x", PREDICTED),
         ("speedup if the waiting ones are left out", expected.speedup_in_batch, "x", PREDICTED),
     )
@@ -107,7 +107,7 @@ def host_gap(case: Case) -> Finding | None:
     facts = known(
         ("time between outputs", measured, "s", f"measured: {here.step_from}"),
         ("predicted for this batch", predicted, "s", PREDICTED),
-        ("90 % of such predictions are below", interval and interval[1], "s", PREDICTED),
+        ("90% of such predictions are below", interval and interval[1], "s", PREDICTED),
     )
     least = interval[1] / predicted if interval else GAP_WITHOUT_INTERVAL
     if ratio < FASTER and (interval is None or measured < interval[0]):
@@ -144,7 +144,7 @@ def host_gap(case: Case) -> Finding | None:
         f"{counted(expected.batch, 'sequence')} x {expected.k + 1} tokens (cudagraph_capture_sizes "
         "in --compilation-config; SGLang: --cuda-graph-max-bs)",
         "check asynchronous scheduling: n-gram and structured output switch it off in vLLM",
-        "look at the host: a core at 100 % in the engine or API server process, CPU quota, "
+        "look at the host: a core at 100% in the engine or API server process, CPU quota, "
         "tokenizer, logging",
         "check the device's clocks and other processes on it (nvidia-smi)",
     )

@@ -46,7 +46,7 @@ class CrossoverOptions(
         ge=1, le=100_000, rule="from 1 to 100000 clients",
     )
     cheap_share: float = opt(
-        0.5, gt=0, le=100, rule="above 0, such as 0.5 for 50 %",
+        0.5, gt=0, le=100, rule="above 0, such as 0.5 for 50%",
         help="Speculative work is cheap while a step costs at most this share more than a plain "
              "one.",
     )
@@ -55,7 +55,7 @@ class CrossoverOptions(
                    "capacity.",
     )
     ttft_slack: float = opt(
-        0.1, ge=0, le=100, rule="from 0 to 100, such as 0.1 for 10 %",
+        0.1, ge=0, le=100, rule="from 0 to 100, such as 0.1 for 10%",
         help="With --rates: share by which the first token may come later before speculation no "
              "longer pays by TTFT.",
     )

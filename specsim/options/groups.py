@@ -395,7 +395,7 @@ class OutputOptions(JsonOptions):
 
 class MaxErrorOptions(OptionSet, section="Output"):
     max_error: float | None = opt(
-        None, gt=0, lt=100, rule="above 0, e.g. 0.15 for 15 %",
+        None, gt=0, lt=100, rule="above 0, e.g. 0.15 for 15%",
         help="Exit with code 1 if a median error (of throughput, TPOT, TTFT, E2E latency or the "
              "speedup) is above this share, e.g. 0.15.",
     )

@@ -135,7 +135,7 @@ class RunsOptions(groups.SeedOptions, section="Study"):
     )
     precision: float | None = opt(
         None, gt=0, lt=1, rule="a share of the mean, above 0 and below 1",
-        help="Go on replicating until the 95 % intervals of TTFT, TPOT and throughput are this "
+        help="Go on replicating until the 95% intervals of TTFT, TPOT and throughput are this "
              "narrow, e.g. 0.02.",
     )
 

@@ -19,7 +19,7 @@ from specsim.sim.stationarity import Stationarity
 
 RULE = (
     "a load passes when at least half of its replications meet every SLO (the median does); it "
-    "is sure when a binomial test or the margins say so at 1 %, else too close to call"
+    "is sure when a binomial test or the margins say so at 1%, else too close to call"
 )
 
 

@@ -79,7 +79,7 @@ def _loads(doc: Doc) -> Table:
         for name, side in [*_sides(doc), *_other(doc)]
         for i, trial in enumerate(side.items("trials"))
     ]
-    return Table(["speculation", doc.text("unit"), "runs that pass", "probability (95 %)", "",
+    return Table(["speculation", doc.text("unit"), "runs that pass", "probability (95%)", "",
                   "worst SLO", "its median"], rows)
 
 

@@ -31,11 +31,11 @@ def carried_blocks(doc: Doc) -> list[Block]:
             *(lengths if several else ()),
             ("measured", _by_metric("measured")), ("there", _by_metric("predicted_there")),
             ("here", _by_metric("predicted")), ("carried", _by_metric("value")),
-            ("90 %", _band), ("moved", fixed("moved", "+.0%")),
+            ("90%", _band), ("moved", fixed("moved", "+.0%")),
         ], left=2, remarks=[
             "there, here: predicted for what was measured, and for what is asked about",
             "carried: here, moved by what the prediction missed the measurement by, as far as",
-            "  public pairs of measurements bear out; 90 %: where nine of ten such values lie",
+            "  public pairs of measurements bear out; 90%: where nine of ten such values lie",
         ]),
         Lines(["The prediction alone:"]),
     ]

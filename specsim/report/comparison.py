@@ -73,19 +73,19 @@ def _table(doc: Doc, load: Doc) -> Table:
     timed, goal = doc.text("unit") == "s", doc.text("objective")
     value = [
         (goal, InUnit(lambda row: (row.maybe("value"),), TIME) if timed else figure("value")),
-        ("90 %", InUnit(lambda row: row.pair("interval_90"), TIME) if timed
+        ("90%", InUnit(lambda row: row.pair("interval_90"), TIME) if timed
          else lambda row: " to ".join(map(number, row.pair("interval_90") or ())) or "-"),
     ]
     also = {"tpot": ("TPOT", time("served.tpot_s")), "ttft": ("TTFT", time("served.ttft_s"))}
     more = len(ranked) - MOST_ROWS
     marks = [f"? {row.text('name')} may miss {', '.join(row.texts('served.slo_open'))}: within its "
-             "90 % interval" for row in ranked[:MOST_ROWS] if row.items("served.slo_open")]
+             "90% interval" for row in ranked[:MOST_ROWS] if row.items("served.slo_open")]
     return table_of(ranked[:MOST_ROWS], [
         ("rank", count("rank")),
         ("deployment", lambda row: row.text("name") + (
             " ?" if row.items("served.slo_open") else "")),
         *value, ("of best", figure("of_best", times)),
-        ("90 %", lambda row: span(row.pair("of_best_90"))),
+        ("90%", lambda row: span(row.pair("of_best_90"))),
         *(column for key, column in also.items() if key != goal),
     ], left=2, detail=1, title=f"{_at(doc, load)}, in {doc.text('unit')}", remarks=[
         *marks, *([f"{counted(more, 'further row')} in --json"] if more > 0 else [])])
@@ -122,7 +122,7 @@ def _bars(doc: Doc, load: Doc) -> Bars:
     bands = [row.pair("interval_90") for row in rows]
     return Bars(
         f"{_at(doc, load)}: {_title(doc)}",
-        "Lines are 90 % intervals of each alone; whether two differ is in the ranks, where common "
+        "Lines are 90% intervals of each alone; whether two differ is in the ranks, where common "
         "errors cancel.", [f"{row.words('rank')}. {row.text('name')}" for row in rows],
         [(doc.text("objective"), [row.number("value") * scale for row in rows])],
         "ms" if scale > 1 else doc.text("unit"), horizontal=True,
@@ -165,4 +165,4 @@ def comparison_picture(doc: Doc) -> Picture:
     panels: list[Bars | Panel] = [*(_bars(doc, load) for load in loads[:MOST_CHARTS - 1])]
     panels += [curves] if curves else []
     return Picture(f"Deployments by {_title(doc)}", tuple(panels), (
-        "Lines are 90 % intervals of each alone; in the ranks common errors cancel.",))
+        "Lines are 90% intervals of each alone; in the ranks common errors cancel.",))

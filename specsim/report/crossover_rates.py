@@ -73,7 +73,7 @@ def _answers(doc: Doc, line: Doc) -> Table:
                      " to ".join(dict.fromkeys(ends)) or "-", why or "-", moved])
     slack = doc.number("ttft_slack")
     return Table(
-        ["by", PAYS, "90 %", "because of", "without that"], rows,
+        ["by", PAYS, "90%", "because of", "without that"], rows,
         units=["", "requests/s", "", "", "requests/s"],
         title=f"prompts of {line.words('context')} tokens: kept up with to {number(with_it, 3)} "
               f"requests/s ({number(line.maybe('running_limit'))} at a time), without speculation "
@@ -107,7 +107,7 @@ def _points(line: Doc) -> Table:
     return table_of(
         line.items("points"), [
             ("rate", lambda p: f"{p.number('rate'):g}/s"), ("gain", figure("tpot_gain", times)),
-            *both, ("90 %", band("tpot_gain_90")),
+            *both, ("90%", band("tpot_gain_90")),
             ("pays", lambda p: pays(p, "tpot_gain_90")), ("r", fixed("step_cost_ratio", ".2f")),
             ("E2E", time("speculative.e2el_s")), ("plain", time("plain.e2el_s")),
         ],

@@ -57,7 +57,7 @@ def _answers(doc: Doc) -> Table:
         ])
     edges = [name.rsplit(" ", 1) for name in (CHEAP, MEMORY_BOUND, PAYS)]
     return Table(
-        ["prompt", *(name for name, _ in edges), "90 %", "at 1", "at the end"], rows,
+        ["prompt", *(name for name, _ in edges), "90%", "at 1", "at the end"], rows,
         units=["", *(under for _, under in edges), "", "", ""],
         remarks=[
             f"cheap: {MEANING[CHEAP].format(share=doc.number('cheap_share'))}; memory-bound: "
@@ -79,7 +79,7 @@ def _points(line: Doc) -> Table:
     return table_of(
         points, [
             ("clients", lambda p: waits(*_running(p))), ("speedup", figure("speedup", times)),
-            ("90 %", band("speedup_90")), ("pays", lambda p: pays(p, "speedup_90")),
+            ("90%", band("speedup_90")), ("pays", lambda p: pays(p, "speedup_90")),
             ("r", fixed("step_cost_ratio", ".2f")),
             ("TPOT", time("speculative.tpot_s")), ("E2E", time("speculative.e2el_s")),
             ("plain", time("plain.e2el_s")),

@@ -103,7 +103,7 @@ def _parities(points: Sequence[Doc]) -> list[Parity]:
         if any(item.shown() for item in items):
             charts.append(Parity(
                 f"Predicted against measured{', ' + unit if unit else ''}",
-                "On the line they are equal; the shaded band is 10 % to either side. Hollow: "
+                "On the line they are equal; the shaded band is 10% to either side. Hollow: "
                 "before the calibration.", items, unit, details,
             ))
     return charts

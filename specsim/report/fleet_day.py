@@ -15,7 +15,7 @@ def day_verdict(day: Doc) -> list[str]:
     """GPU-hours with and without speculation, in sentences."""
     saved, pair = day.number("saved_gpu_hours"), day.pair("saved_gpu_hours_interval_90")
     word = "saves" if saved >= 0 else "costs"
-    ends = "" if pair is None else f" (90 %: {span(pair, '.0f')} saved)"
+    ends = "" if pair is None else f" (90%: {span(pair, '.0f')} saved)"
     lines = [
         f"over a day: {_ends(day, 'gpu_hours')} GPU-hours with speculation, "
         f"{_ends(day, 'gpu_hours_without')} without: it {word} {abs(saved):,.0f}{ends}; "

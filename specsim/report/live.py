@@ -139,7 +139,7 @@ def _rows(rows: Sequence[Doc]) -> Table:
         if spread:
             line.insert(3, fixed("spread", ".1%", "")(row))
         cells.append(line)
-    head = ["point", "", "measured", "predicted", "error", "90 %"]
+    head = ["point", "", "measured", "predicted", "error", "90%"]
     if spread:
         head.insert(3, "spread")
     return Table(head, cells, left=2)
@@ -211,8 +211,8 @@ def _parities(rows: Sequence[Doc]) -> list[Parity]:
         if any(item.shown() for item in items):
             charts.append(Parity(
                 f"Predicted against measured{': ' + unit if unit else ''}",
-                f"{', '.join(metrics)}. On the line they are equal; the shaded band is 10 % to "
-                "either side; vertical bars are 90 % intervals of the prediction. Hollow points "
+                f"{', '.join(metrics)}. On the line they are equal; the shaded band is 10% to "
+                "either side; vertical bars are 90% intervals of the prediction. Hollow points "
                 "were fitted.", items, unit, details,
             ))
     return charts

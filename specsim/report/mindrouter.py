@@ -17,7 +17,7 @@ def mindrouter_section(doc: Doc) -> Section:
             ("method", lambda row: f"{row.text('method')} k={row.words('k')}"),
             ("tokens/step", lambda row: f"{row.number('acceptance_length'):.2f}"
                                         f"{'*' if row.flag('acceptance_assumed') else ''}"),
-            ("predicted", figure("predicted_speedup", times)), ("90 %", band("interval_90")),
+            ("predicted", figure("predicted_speedup", times)), ("90%", band("interval_90")),
             ("reported", lambda row: f"{row.number('reported_speedup'):.1f}x"),
             ("error", fixed("error", "+.0%")), ("plain step", time("baseline_step_s")),
             ("spec step", time("step_s")),

@@ -112,4 +112,4 @@ def _drafters(drafters: Sequence[Doc]) -> Table:
             item.words("k") if item.has("k") else "-", tokens, item.text("level"),
             item.words("rows"),
         ])
-    return Table(["method", "drafter", "k", "tokens/step (90 %)", "known from", "rows"], lines, 2)
+    return Table(["method", "drafter", "k", "tokens/step (90%)", "known from", "rows"], lines, 2)

@@ -49,7 +49,7 @@ def _sentence(item: Doc) -> str:
     ours, plain = (item.number(f"{side}.point.gpu_tok_s") for side in _SIDES)
     joules = item.maybe("joules_ratio")
     return (f"{speed} a GPU serves {ours:,.0f} tok/s with speculation, {plain:,.0f} without: "
-            f"{times(ratio)}{f' (90 %: {ends[0]} to {ends[1]})' if len(ends) == 2 else ''}"
+            f"{times(ratio)}{f' (90%: {ends[0]} to {ends[1]})' if len(ends) == 2 else ''}"
             + (f", at {times(joules)} the joules per token" if joules is not None else ""))
 
 
@@ -60,6 +60,6 @@ def at_panel(doc: Doc) -> Panel | None:
         "What speculation gains at equal speed", "tok/s/user", "tok/s/GPU, with / without",
         (curve("ratio", found, "stream_tok_s", "ratio", interval="ratio_90"),),
         levels=((1.0, "break-even"),), log_y=True,
-        words="Each side at its own best setting. The band is the 90 % interval; it ends where "
+        words="Each side at its own best setting. The band is the 90% interval; it ends where "
               "plain decoding may not reach the speed.",
     ) if len(found) > 1 else None

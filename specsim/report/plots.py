@@ -105,7 +105,7 @@ class Waterfall:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Measured and predicted values of one metric; band: 90 % interval of the prediction. hollow:
+    """Measured and predicted values of one metric; band: 90% interval of the prediction. hollow:
     points that a fit has seen."""
 
     name: str
@@ -169,6 +169,6 @@ def _ends(series: Sequence[Series]) -> Iterator[Series]:
         known = [(x, band) for x, band in zip(item.x, item.band, strict=bool(item.band)) if band]
         if known:
             yield Series(
-                "90 % interval", [x for x, band in known for _ in band],
+                "90% interval", [x for x, band in known for _ in band],
                 [end for _, band in known for end in band], style="points", faint=True,
             )

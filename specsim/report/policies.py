@@ -96,7 +96,7 @@ def _differences(doc: Doc, policies: Sequence[Doc], runs: int) -> Table | None:
         return None
     remark = (
         f"differences from {first}, seed by seed; the intervals of a figure hold for all policies "
-        "together with 95 %"
+        "together with 95%"
     )
     return Table(["policy", "figure", f"from {first}", "interval", "real?"], rows, 2,
                  remarks=[remark] if runs > 1 else [])

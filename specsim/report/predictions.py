@@ -74,7 +74,7 @@ def points_table(doc: Doc) -> Table:
 def intervals_table(doc: Doc) -> Table | None:
     """Where nine of ten measurements of such values lie, on both sides."""
     points = doc.items("points")
-    columns: list[Column] = [("90 %", _load)]
+    columns: list[Column] = [("90%", _load)]
     if d.speculative(doc):
         columns += [("pays", pays), ("speedup", band("interval_90.speedup")),
                     ("r", band("interval_90.step_cost_ratio"))]
@@ -97,13 +97,13 @@ def energy_table(doc: Doc) -> Table | None:
         columns += [("plain W", fixed("baseline_energy.power_w", ".0f"))]
     columns += [
         ("J/token", fixed("energy.joules_per_output_token", ".3g")),
-        ("90 %", band("interval_90.joules_per_output_token")),
+        ("90%", band("interval_90.joules_per_output_token")),
     ]
     if both:
         columns += [
             ("plain", fixed("baseline_energy.joules_per_output_token", ".3g")),
             ("with/plain", fixed("joules_ratio", ".2f")),
-            ("90 %", band("interval_90.joules_ratio")),
+            ("90%", band("interval_90.joules_ratio")),
         ]
     columns += [("prompt J", fixed("energy.prefill_joules_per_request", ".3g"))]
     if not points:
@@ -189,7 +189,7 @@ def terminal_panel(doc: Doc) -> Panel:
 
 
 def speedup_panel(doc: Doc) -> Panel:
-    """Speedup over clients or requests per second, with its 90 % interval."""
+    """Speedup over clients or requests per second, with its 90% interval."""
     unit, key = axis(doc)
     points, limit = doc.items("points"), doc.maybe("break_even_concurrency")
     series = curve("speedup", points, key, "speedup", interval="interval_90.speedup")
@@ -198,7 +198,7 @@ def speedup_panel(doc: Doc) -> Panel:
     return Panel(
         "What speculation gains", unit, "speedup, with / without", (series,),
         log_x=len(points) > 2, levels=((1.0, "break-even"),),
-        words="Output tokens per second with speculation over those without. The band is the 90 % "
+        words="Output tokens per second with speculation over those without. The band is the 90% "
               "interval from the residuals of public measurements.",
         mark=(limit, f"{PAYS} {limit}") if inside and limit is not None else None,
     )
@@ -253,7 +253,7 @@ def energy_panel(doc: Doc) -> Panel | None:
     return Panel(
         "Energy of an output token", unit, "joules per output token", tuple(series),
         log_x=len(points) > 2, log_y=True,
-        words="All GPUs of the deployment, prompts included. The bands are 90 % intervals; the "
+        words="All GPUs of the deployment, prompts included. The bands are 90% intervals; the "
               "ratio of the two curves is surer than either.",
     )
 

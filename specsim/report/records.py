@@ -43,7 +43,7 @@ def _blocks(doc: Doc) -> list[Block]:
         Lines([f"Peaks: memory {doc.number('peaks.mem_bytes_per_s') / 1e9:.1f} GB/s, {flops}"]),
         table_of(doc.items("parameters"), [
             ("parameter", word("parameter")), ("prior", _amount("prior")),
-            ("fitted", _amount("value")), ("+-", lambda row: f"{100 * row.number('rel_sd'):.1f} %"),
+            ("fitted", _amount("value")), ("+-", lambda row: f"{100 * row.number('rel_sd'):.1f}%"),
             ("", lambda row: "" if row.flag("seen") else "not seen: prior kept"),
         ]),
         _errors(doc, [] if unseen else remarks),
@@ -78,8 +78,8 @@ def _cells(found: Doc) -> list[str]:
     if not found.has(""):
         return ["0", "-", "-", "-"]
     median, p90, bias = (found.number(key) for key in ("median_abs_error", "p90_abs_error", "bias"))
-    return [count("count")(found), f"{100 * median:.1f} %", f"{100 * p90:.1f} %",
-            f"{100 * bias:+.1f} %"]
+    return [count("count")(found), f"{100 * median:.1f}%", f"{100 * p90:.1f}%",
+            f"{100 * bias:+.1f}%"]
 
 
 # --- charts -------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def _ledger(ledger: Doc) -> Parity | None:
         rows += told
     return Parity(
         "Predicted against measured, ms",
-        "On the line they are equal; the shaded band is 10 % to either side. Hollow: fitted "
+        "On the line they are equal; the shaded band is 10% to either side. Hollow: fitted "
         "points.", items, "ms",
         Table(["point", "split", "measured", "predicted", "error"], rows, left=2),
     ) if any(item.shown() for item in items) else None

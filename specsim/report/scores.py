@@ -42,7 +42,7 @@ def published_section(doc: Doc) -> Section:
     return Section("Validation against published measurements", "Published", [
         *_by_source(doc),
         Lines(["median / 90th percentile of the relative error (bias, number of values)"]),
-        Table(["set", *NAMES.values(), "sign right", "in 90 %"], rows),
+        Table(["set", *NAMES.values(), "sign right", "in 90%"], rows),
         Charts(_parities(judged)),
         Table(["rows skipped, and why", "rows"], skipped) if skipped else None,
         table_of(judged, [
@@ -65,7 +65,7 @@ def _by_source(doc: Doc) -> list[Lines | Table | None]:
         for kind, found in doc.members("sources") if found.maybe("sources")
     ]
     signs = [
-        f"{right:.0%} of {found.words('n')} {name} beyond 5 % are predicted as such"
+        f"{right:.0%} of {found.words('n')} {name} beyond 5% are predicted as such"
         for name, found in doc.members("signs")
         if (right := found.maybe("right")) is not None
     ]
@@ -77,7 +77,7 @@ def _by_source(doc: Doc) -> list[Lines | Table | None]:
     return [
         Table(["median error", "of source medians", "sources", "worst of 5 values or more"], rows),
         Lines(signs) if signs else None,
-        Table(["measured inside the 90 % interval", "class", "of values", "values", "of sources",
+        Table(["measured inside the 90% interval", "class", "of values", "values", "of sources",
                "sources"], inside, left=2) if inside else None,
     ]
 
@@ -95,7 +95,7 @@ def _parities(judged: Sequence[Doc]) -> list[Parity]:
         if any(item.shown() for item in items):
             out.append(Parity(
                 f"Predicted against measured: {NAMES.get(quantity, quantity)}",
-                "On the line they are equal; the shaded band is 10 % to either side.", items, unit,
+                "On the line they are equal; the shaded band is 10% to either side.", items, unit,
                 table_of(found, [("row", word("row")), ("set", word("set", "-")),
                                  *parity_columns(factor)], left=2),
             ))

@@ -183,7 +183,7 @@ def _figures(doc: Doc) -> Table:
             cells.append(interval(pair) if both and pair else ends)
         rows.append([label, *cells])
     headers = ["with", "without", "gain"] if both else ["value"]
-    return Table(["", *headers, *(["95 %"] if banded else [])], rows)
+    return Table(["", *headers, *(["95%"] if banded else [])], rows)
 
 
 def _number(value: float | None, key: str) -> str:
@@ -228,7 +228,7 @@ def passing(verdict: Doc) -> str:
     """'passes with probability 0.88 (95 %: 0.69 to 0.96; 21 of 24 runs)'."""
     low, high = verdict.pair("pass_probability_95") or (0.0, 1.0)
     text = (
-        f"passes with probability {verdict.number('pass_probability'):.2f} (95 %: {low:.2f} to "
+        f"passes with probability {verdict.number('pass_probability'):.2f} (95%: {low:.2f} to "
         f"{high:.2f}; {verdict.words('passes')} of {verdict.words('replications')} runs)"
     )
     return text if verdict.flag("sure") else text + ": open, too close to call"

@@ -93,7 +93,7 @@ def _summary(answers: Sequence[Doc]) -> Table:
     unit = "rate" if answers and answers[0].has("rate") else "clients"
     return table_of(answers, [
         (unit, _label), ("best", lambda a: name_of(a.at("best")) if a.has("best") else "none"),
-        ("speedup", figure("best.speedup", times)), ("90 %", band("best.speedup_90")),
+        ("speedup", figure("best.speedup", times)), ("90%", band("best.speedup_90")),
         ("tokens/step", fixed("best.tokens_per_step", ".2f")),
         ("TPOT", time("best.tpot_s")), ("TTFT", time("best.ttft_s")),
         ("tok/s/user", fixed("best.stream_tok_s", ".0f")),
@@ -106,7 +106,7 @@ def _candidates(candidates: Sequence[Doc]) -> Table:
     return table_of(candidates[:MOST_ROWS], [
         ("choice", _marked), ("tokens/step", fixed("tokens_per_step", ".2f")),
         ("speedup", figure("speedup", lambda value: times(value or None))),
-        ("90 %", band("speedup_90")), ("TPOT", time("tpot_s")),
+        ("90%", band("speedup_90")), ("TPOT", time("tpot_s")),
         ("tok/s", fixed("output_tok_s", ".0f")),
         ("r", lambda c: f"{c.number('step_cost_ratio'):.2f}" if c.text("bound", "") else "-"),
         ("limits", _limits),

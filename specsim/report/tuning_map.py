@@ -38,7 +38,7 @@ def _table(found: Doc) -> Table:
     grid = _grid(found)
     cells = found.items("cells")
     remarks = ["draft length, 0: off; speedup over off of the best length: + pays, - does not, "
-               "? unsure (1 lies within its 90 % interval)"]
+               "? unsure (1 lies within its 90% interval)"]
     if any(_waits(cell) and not cell.text("reason", "") for cell in cells):
         remarks.append("* requests wait: with some draft length fewer run than there are clients")
     reasons = dict.fromkeys(cell.text("reason") for cell in cells if cell.text("reason", ""))

@@ -43,7 +43,7 @@ def _decision(found: Doc) -> str:
     choice = _choice(found)
     gain = times(found.maybe("gain"))
     if found.has("gain_90"):
-        gain += f" (90 %: {span(found.pair('gain_90'))})"
+        gain += f" (90%: {span(found.pair('gain_90'))})"
     if found.has("carried"):
         carried = f"{load_words(found.number('carried'), unit)} instead of "
         return (f"{decision.upper()}: with {choice} a server carries {carried}"

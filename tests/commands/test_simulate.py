@@ -160,7 +160,7 @@ def test_an_slo_is_replicated_until_it_is_sure() -> None:
     low, high = verdict["pass_probability_95"]
     assert 0 <= low < verdict["pass_probability"] < high <= 1
     text = call(*arguments, "--slo", f"ttft_p95={limit}")
-    assert f"passes with probability {verdict['pass_probability']:.2f} (95 %:" in text
+    assert f"passes with probability {verdict['pass_probability']:.2f} (95%:" in text
 
 
 def test_gates_of_several_runs_are_shown() -> None:

@@ -177,7 +177,7 @@ def test_the_page_is_complete_small_and_always_the_same() -> None:
     found = outline(page)
     text = "".join(found.text)
     for words in (
-        "What speculation gains", "90 % interval", "TTFT percentiles", "waiting over time",
+        "What speculation gains", "90% interval", "TTFT percentiles", "waiting over time",
         "Predicted against measured", "Assumptions and their sources", "Commands to repeat",
         "specsim predict qwen3.6-27b --weights fp8", "host gap", "one row was disturbed",
         profile.sources["mem_bytes_per_s"][:40], "MIT licence",
