@@ -24,10 +24,13 @@ FIELDSETS = {
     "Requests and load": ("workload", "input_len", "output_len", "concurrency", "rate"),
 }
 LABELS = {
-    "gpu": "GPU", "tp": "GPUs per layer (TP)", "kv": "KV cache", "draft": "drafter",
+    "gpu": "GPU", "tp": "GPUs per layer (TP)", "draft": "drafter",
     "k": "draft tokens (k)", "input_len": "prompt tokens", "output_len": "output tokens",
     "concurrency": "clients", "rate": "requests per second", "command": "server command",
     "acceptance": "acceptance by position", "acceptance_mean": "mean acceptance",
+    "ep": "expert parallel (EP)", "pp": "pipeline stages (PP)", "host_w": "host power, W",
+    "attention_dp": "attention groups (DP)", "kv": "KV cache", "kv_link": "KV link",
+    "kv_transfer": "KV transfer", "prefill_tp": "prefill TP",
 }
 OPTIONS: Mapping[str, Declared] = declared(PredictOptions)
 # A pinned deployment meets the requests and the load of the form.

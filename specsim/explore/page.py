@@ -17,6 +17,7 @@ from specsim.report.html.page import document
 TITLE = "Explore speculative decoding"
 # Files and names that no list has can be written where there is a suggestion, not a choice.
 SUGGESTED = ("model", "draft")
+MOST_CHARS = 16  # that half the width of the form shows
 
 
 def page_text(start: Choice) -> str:
@@ -112,10 +113,12 @@ def _field(item: Declared, known: Sequence[str], text: str) -> Html:
     low, above, high, below = item.option.bounds
     default = "" if item.default in (None, False) else str(item.default)
     choices = known or [word for word in item.option.choices if word]
+    longest = max(len(text), len(default))
     if item.kind is bool:
         control = tag("input", type="checkbox", value="true", checked=text == "true", **told)
     elif choices and name not in SUGGESTED:
         first = f"default: {default}" if default else "default"
+        longest = max(len(text), len(first))
         words = [*choices, *([text] if text and text not in choices else [])]
         control = tag("select", tag("option", first, value=""), [
             tag("option", word, value=word, selected=word == text) for word in words], **told)
@@ -132,5 +135,6 @@ def _field(item: Declared, known: Sequence[str], text: str) -> Html:
     return tag(
         "div", tag("label", label_of(name), for_=f"field-{name}"), control,
         tag("p", "", id=f"{name}-fault", class_="fault bad"),
-        tag("p", item.option.help, id=f"{name}-help", class_="help"), class_="field",
+        tag("p", item.option.help, id=f"{name}-help", class_="help"),
+        class_="field wide" if longest > MOST_CHARS else "field",
     )

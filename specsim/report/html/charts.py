@@ -45,7 +45,7 @@ def numbers(chart: Chart) -> Table:
             names = [name for name, _ in chart.groups]
             columns = [[shown(value) for value in values] for _, values in chart.groups]
             if any(chart.bands):
-                names.insert(1, "90 %")
+                names.insert(1, "90%")
                 columns.insert(1, [span(band, ".4g") for band in chart.bands])
             cells = zip(chart.categories, *columns, strict=True)
             return Table(["", *names], [list(row) for row in cells])
@@ -69,7 +69,7 @@ def _panel_numbers(panel: Panel) -> Table:
             headers.append(item.label)
             columns.append([shown(value) for value in item.y])
             if any(item.band):
-                headers.append("90 %")
+                headers.append("90%")
                 columns.append([_between(panel, band) for band in item.band])
         keep = thinned(len(first), MOST_NUMBERS)
         return Table(headers, [[column[i] for column in columns] for i in keep])
@@ -81,7 +81,7 @@ def _panel_numbers(panel: Panel) -> Table:
         for i in thinned(len(item.x), MOST_NUMBERS)
     ]
     said = any(item.texts for item in panel.series)
-    headers = ["curve", panel.x_label, panel.y_label, *(["90 %"] if banded else []),
+    headers = ["curve", panel.x_label, panel.y_label, *(["90%"] if banded else []),
                *(["point"] if said else [])]
     return Table(headers, [[*row, *[""] * (len(headers) - len(row))] for row in rows])
 
@@ -110,7 +110,7 @@ def _axis(title: str, values: Sequence[Value] = (), *, log: bool = False, share:
     }
     if log:
         known = [value for value in values if value is not None and value > 0]
-        wide = bool(known) and max(known) > 2e3 * min(known)
+        wide = bool(known) and max(known) > 1e3 * min(known)
         out |= {"type": "log", "dtick": 1 if wide else "D2", "minor": {"showgrid": False},
                 "tickformat": ",~g"}
     else:
@@ -152,7 +152,8 @@ def _panel(panel: Panel) -> Spec:
         shapes.append(_rule(label, len(shapes), y0=0, y1=1, yref="paper", x0=where, x1=where,
                             xref="x"))
     across = [x for item in panel.series for x in item.x]
-    up = [y for item in panel.series for y in item.y]
+    bands = [end for item in panel.series for pair in item.band if pair for end in pair]
+    up = [y for item in panel.series for y in item.y] + bands
     return {"data": data, "layout": _layout(
         _axis(panel.x_label, across, log=panel.log_x),
         _axis(panel.y_label, up, log=panel.log_y, share=panel.share),
