@@ -59,11 +59,12 @@ def figure(key: str, shown: Callable[[float | None], str] = number) -> Cell:
 
 
 def fixed(key: str, spec: str, none: str = "-") -> Cell:
-    """A number by a format such as '.2f'."""
+    """A number by a format such as '.2f', without exponents."""
 
     def write(row: Doc) -> str:
         value = row.maybe(key)
-        return none if value is None else f"{value:{spec}}"
+        shown = none if value is None else f"{value:{spec}}"
+        return number(value) if "e+" in shown else shown
 
     return write
 

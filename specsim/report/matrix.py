@@ -95,4 +95,5 @@ def _map(cells: Sequence[Doc], title: str, words: str) -> Heatmap | None:
     shown = times if gains else number
     texts = [["does not fit" if v is None else shown(v) for v in row] for row in values]
     known = any(value is not None for row in values for value in row)
-    return Heatmap(title, words, gpus, models, values, texts) if known else None
+    middle = 1.0 if gains else None
+    return Heatmap(title, words, gpus, models, values, texts, middle=middle) if known else None

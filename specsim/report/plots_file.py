@@ -18,6 +18,7 @@ FORMATS = (".svg", ".png")
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 LEVELS = (":", "-.", "--")
 PNG_DPI = 130
+SMALL = 8.0  # letters of legends and notes
 LEGEND_PAD = 4.5  # of the legend from the axes, in its font sizes
 
 
@@ -40,7 +41,8 @@ def write_picture(picture: Picture, path: str) -> None:
     count = len(picture.panels)
     across = 1 if count == 1 else 2
     down = -(-count // across)
-    size = (8.0, 5.6) if count == 1 else (6.2 * across, 4.1 * down + 0.5)
+    # As wide as a page of text, on which letters then keep their size.
+    size = (8.8, 5.6) if count == 1 else (8.8, 3.5 * down + 0.5)
     settings = {
         "svg.hashsalt": "specsim",
         "svg.fonttype": "none",
@@ -52,7 +54,8 @@ def write_picture(picture: Picture, path: str) -> None:
         figure = figure_class(figsize=size, layout="constrained")
         figure.suptitle(picture.title, fontsize=11)
         for i, panel in enumerate(picture.panels):
-            axes = figure.add_subplot(down, across, i + 1)
+            wide = across == 2 and i + 1 == count and i % 2 == 0  # alone in its row
+            axes = figure.add_subplot(down, across, (i + 1, i + 2) if wide else i + 1)
             if isinstance(panel, Bars):
                 _draw_bars(axes, panel)
             elif isinstance(panel, Heatmap):
@@ -60,7 +63,7 @@ def write_picture(picture: Picture, path: str) -> None:
             else:
                 _draw(axes, panel)
         if picture.notes:
-            figure.supxlabel("\n".join(picture.notes), fontsize=7.5, color="0.35")
+            figure.supxlabel("\n".join(picture.notes), fontsize=SMALL, color="0.35")
         kind = Path(path).suffix.lower()[1:]
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         with told(path), replacing(Path(path)) as part:
@@ -88,7 +91,7 @@ def _draw_bars(axes: Any, chart: Bars) -> None:
     axes.grid(True, axis="x", color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
     if len(chart.groups) > 1:
-        axes.legend(fontsize=7.5, frameon=False)
+        axes.legend(fontsize=SMALL, frameon=False)
 
 
 def _draw(axes: Any, panel: Panel) -> None:
@@ -116,7 +119,7 @@ def _draw(axes: Any, panel: Panel) -> None:
         axes.set_ylim(bottom=0)
     if any(series.keyed for series in panel.series):
         # Below the title of the x axis, in points, so that no curve can lie under it.
-        axes.legend(fontsize=7.5, frameon=False, loc="upper left", bbox_to_anchor=(0, 0),
+        axes.legend(fontsize=SMALL, frameon=False, loc="upper left", bbox_to_anchor=(0, 0),
                     borderaxespad=LEGEND_PAD, ncols=2)
 
 

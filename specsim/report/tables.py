@@ -126,9 +126,12 @@ def interval(pair: Sequence[float] | None, digits: str = ".2f") -> str:
     return f"{pair[0]:{digits}}-{pair[1]:{digits}}"
 
 
-def span(pair: Sequence[float] | None, digits: str = ".2f") -> str:
-    """An interval in words: 1.40 to 1.85; a dash for none."""
-    return "-" if pair is None else f"{pair[0]:{digits}} to {pair[1]:{digits}}"
+def span(pair: Sequence[float] | None, digits: str | int = ".2f") -> str:
+    """An interval in words: 1.40 to 1.85; a dash for none. digits: a format, or as of `number`."""
+    if pair is None:
+        return "-"
+    low, high = (number(v, digits) if isinstance(digits, int) else f"{v:{digits}}" for v in pair)
+    return f"{low} to {high}"
 
 
 def number(value: float | None, digits: int = 4) -> str:

@@ -89,6 +89,24 @@ def test_a_change_redraws_and_asks_nobody_else(page: Any, address: str) -> None:
     assert asked and all(url.startswith((own, "data:", "blob:", "about:")) for url in asked), asked
 
 
+def test_what_the_fields_show_at_first_is_whole(page: Any) -> None:
+    page.execute_script("document.querySelector('#choices details').open = true")
+    cut = page.execute_script("""
+        const pen = document.createElement('canvas').getContext('2d');
+        const all = [...document.querySelectorAll('#choices :is(input, select)')]
+            .filter(e => e.type !== 'checkbox');
+        const room = (e, s) => e.clientWidth - parseFloat(s.paddingLeft)
+            - parseFloat(s.paddingRight) - (e.tagName === 'SELECT' ? 20 : 0);
+        return [all.length, all.filter(e => {
+          const s = getComputedStyle(e);
+          pen.font = s.font;
+          const chosen = e.tagName === 'SELECT' && e.selectedOptions[0].text;
+          const text = chosen || e.value || e.placeholder;
+          return pen.measureText(text).width > room(e, s);
+        }).map(e => e.name)]""")
+    assert cut[0] > 30 and cut[1] == []
+
+
 def test_of_quick_changes_the_last_one_stands(page: Any) -> None:
     for k in range(1, 8):
         put(page, "k", str(k))

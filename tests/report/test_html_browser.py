@@ -3,6 +3,7 @@ dark, print, without JavaScript. Skipped where Chromium with its driver or selen
 
 import base64
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +106,11 @@ def test_a_narrow_screen_scrolls_only_downwards(browser: Any, page: Path) -> Non
         "e => parseFloat(getComputedStyle(e).fontSize)))"
     )
     assert small >= 12
+    captions, text = browser.execute_script(
+        "return [[...document.querySelectorAll('caption')].filter(e => e.checkVisibility())"
+        ".map(e => e.clientWidth), document.querySelector('main').innerText]")
+    assert captions and min(captions) > 100
+    assert re.findall(r".*\de[+]\d.*", text) == []
     assert browser.get_log("browser") == []
 
 

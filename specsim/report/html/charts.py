@@ -46,7 +46,7 @@ def numbers(chart: Chart) -> Table:
             columns = [[shown(value) for value in values] for _, values in chart.groups]
             if any(chart.bands):
                 names.insert(1, "90%")
-                columns.insert(1, [span(band, ".4g") for band in chart.bands])
+                columns.insert(1, [span(band, 4) for band in chart.bands])
             cells = zip(chart.categories, *columns, strict=True)
             return Table(["", *names], [list(row) for row in cells])
         case Waterfall() | Parity():
@@ -89,7 +89,7 @@ def _panel_numbers(panel: Panel) -> Table:
 def _between(panel: Panel, band: Sequence[float] | None) -> str:
     if panel.share and band:
         return f"{percent(band[0])} to {percent(band[1])}"
-    return span(band, ".3g")
+    return span(band, 3)
 
 
 def plain(text: object, limit: int = 80) -> str:
