@@ -3,6 +3,7 @@ line made from its options, only then; the table here has what the list of all c
 
 import errno
 import os
+import re
 import sys
 from typing import Any, NoReturn
 
@@ -15,7 +16,7 @@ from specsim.version import __version__
 # Question, name, first sentence of the help.
 COMMANDS = {
     "Does speculation pay, and how": {
-        "predict": "Predict the speed and throughput of speculative decoding.",
+        "predict": "Predict what speculative decoding does: speed, throughput, energy.",
         "explore": "Predict on a local page while settings are changed.",
         "tune": "Choose the method and the draft length.",
         "crossover": "Find the load up to which speculation pays.",
@@ -153,6 +154,8 @@ def _usage(error: Any) -> NoReturn:
     rule = next((rule for kind, rule in _NUMBERS.items() if kind in message), "")
     if name and rule:
         message = f"{name} is {value}; it must be {rule}"
+        if short := re.fullmatch(r"'(\d{1,6})k'", value.lower()):
+            message += f": {name} {1024 * int(short[1])}"
     elif name and value not in message:
         message = f"{message}, got {value}"
     end = "" if message.endswith("?") else ";"

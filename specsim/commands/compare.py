@@ -17,7 +17,18 @@ SHOW_BAR_FROM = 20  # deployments; about two seconds
 def compare(options: CompareCommand) -> None:
     """Rank any list of deployments, and say which differences are real. Methods, drafters, GPUs,
     engines, formats: each is a few options, or a server's whole command line. What cannot run is
-    left out with its reason."""
+    left out with its reason.
+
+    \b
+    A file:
+      model = "llama-3.1-8b"        # options of all
+      [[deployment]]
+      method = "none"
+      [[deployment]]
+      method = "eagle3"
+      [[deployment]]
+      command = "vllm serve meta-llama/Llama-3.1-8B-Instruct"
+    """
     from specsim.api.compare import ComparisonStudy
     from specsim.report.comparison import comparison_picture, over_loads
     from specsim.report.doc import Doc

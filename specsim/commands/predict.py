@@ -14,9 +14,9 @@ from specsim.options.prediction import PredictCommand
     "specsim predict qwen3-8b --gpu l40s --from-measured run.json --to gpu=b200",
 )
 def predict(options: PredictCommand) -> None:
-    """Predict the speed and throughput of speculative decoding. Always beside the same
-    deployment without speculation. Without MODEL: the MindRouter cluster's six models beside what
-    that cluster reported."""
+    """Predict what speculative decoding does: speed, throughput, energy. Always beside the same
+    deployment without it. With --from-measured: from your benchmark of another. Without
+    MODEL: the MindRouter cluster's six models beside what that cluster reported."""
     if options.model is None and options.command is None and not options.from_measured:
         from specsim.api.mindrouter import run as run_table
 

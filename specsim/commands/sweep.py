@@ -16,10 +16,22 @@ if TYPE_CHECKING:
     SweepCommand,
     "specsim sweep --set model=qwen3-8b --set rate=2 --grid tp=1,2",
     "specsim sweep sweep.toml --out rows.csv",
+    "specsim sweep sweep.toml --executor dask://HOST:8786 --out rows.parquet",
 )
 def sweep(options: SweepCommand) -> None:
     """Run every combination of a grid of options. What is finished is kept: the same command again
-    goes on where it stopped."""
+    goes on where it stopped.
+
+    \b
+    A file (more keys: docs/planning.md):
+      [sweep]
+      run = "predict"               # or "simulate"
+      [fixed]
+      model = "qwen3-8b"
+      [grid]
+      k = [1, 2, 3]
+      concurrency = [1, 8, 64]
+    """
     from specsim.api.sweep import running
     from specsim.report.sweeps import sweep_blocks, sweep_csv, sweep_head, sweep_json
 

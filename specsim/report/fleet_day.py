@@ -109,8 +109,7 @@ def _merged(rows: Sequence[Doc]) -> Doc:
     return Doc({
         **mean, "best_setting": first.text("best_setting"), "replicas": first.number("replicas"),
         "hours": f"{first.number('hour'):.0f}-{last.number('hour') + 1:.0f} h",
-        "demand": rounded(min(demand)) if min(demand) == max(demand) else
-        f"{rounded(min(demand))}-{rounded(max(demand))}",
+        "demand": "-".join(dict.fromkeys(map(rounded, (min(demand), max(demand))))),
         "longest_wait_s": max(h.number("longest_wait_s") for h in rows),
         "slo_share": sum(w * s for w, s in shares) / whole if whole else None,
     }, first.file, first.path)

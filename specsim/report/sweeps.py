@@ -55,10 +55,11 @@ def sweep_section(
     cells = [
         [*(cell(row.at("params").child(name).value) for name in varied),
          *(cell(found.get(name)) for name in columns),
-         f"refused ({reasons.index(row.text('error')) + 1})" if row.has("error") else ""]
+         *([f"refused ({reasons.index(row.text('error')) + 1})" if row.has("error") else ""]
+           if reasons else [])]
         for row, found in zip(shown, results, strict=True)
     ]
-    headers = [*varied, *(name.removesuffix(".mean") for name in columns), ""]
+    headers = [*varied, *(name.removesuffix(".mean") for name in columns), *([""] * bool(reasons))]
     more = int(doc.number("finished")) - len(shown)
     return Section(f"Sweep of {counted(doc.number('tasks'), f'{run} run')}", "Sweep", [
         Charts(summary_charts(doc)),

@@ -1,25 +1,48 @@
 """Where newcomers took a wrong turn (docs/tasks.md): the help or the message leads on."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import specsim
-from specsim.commands import app
+from specsim.commands import app, main
 
 DATA = Path(__file__).resolve().parents[1] / "formats" / "data"
 
 
+def file_of_the_help(command: str, folder: Path) -> Path:
+    shown = CliRunner().invoke(app, [command, "--help"]).stdout
+    lines = shown.partition("A file")[2].partition("\n\n")[0].splitlines()[1:]
+    file = folder / f"{command}.toml"
+    file.write_text("\n".join(lines), encoding="utf-8")
+    return file
+
+
 @pytest.mark.slow
 def test_the_file_in_the_help_of_fleet_is_a_fleet(tmp_path: Path) -> None:
-    shown = CliRunner().invoke(app, ["fleet", "--help"]).stdout
-    lines = shown.partition("A file")[2].partition("\n\n")[0].splitlines()[1:]
-    file = tmp_path / "fleet.toml"
-    file.write_text("\n".join(lines), encoding="utf-8")
-    found = specsim.fleet(file=file, quick=True)
+    found = specsim.fleet(file=file_of_the_help("fleet", tmp_path), quick=True)
     assert found.fits and [endpoint.name for endpoint in found.endpoints] == ["chat"]
+
+
+def test_the_files_in_the_help_of_compare_and_sweep_run(tmp_path: Path) -> None:
+    found = specsim.compare(file=file_of_the_help("compare", tmp_path), concurrency=16)
+    assert len(found.loads[0].ranked) == 3
+    journal = str(tmp_path / "journal.jsonl")
+    swept = specsim.sweep(file=file_of_the_help("sweep", tmp_path), journal=journal)
+    assert swept.finished == 9 and not any("error" in row for row in swept.rows)
+
+
+def test_a_length_in_thousands_is_told_as_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["specsim", "predict", "llama-3.1-8b", "--input-len", "8k"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 2
+    assert "--input-len is '8k'; it must be a whole number: --input-len 8192;" in (
+        capsys.readouterr().err)
 
 
 def test_two_results_lead_to_plain(tmp_path: Path) -> None:
