@@ -32,7 +32,7 @@ def test_the_files_in_the_help_of_compare_and_sweep_run(tmp_path: Path) -> None:
     assert len(found.loads[0].ranked) == 3
     journal = str(tmp_path / "journal.jsonl")
     swept = specsim.sweep(file=file_of_the_help("sweep", tmp_path), journal=journal)
-    assert swept.finished == 9 and not any("error" in row for row in swept.rows)
+    assert swept.finished == 9 and not any(row.get("error") for row in swept.rows)
 
 
 def test_a_length_in_thousands_is_told_as_a_number(capsys: pytest.CaptureFixture[str]) -> None:
