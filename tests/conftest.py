@@ -23,5 +23,6 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
+    gc.freeze()  # nor is it gone through later
     gc.enable()
     gc.set_threshold(50_000, 20, 20)

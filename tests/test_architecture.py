@@ -4,13 +4,12 @@ import ast
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
+from sources import PACKAGE, modules, nodes_of, tree_of
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = ROOT / "specsim"
+ROOT = PACKAGE.parent
 
 # Layer of each part of the package; a module may import from its own part and from lower layers.
 LAYERS = {
@@ -72,25 +71,9 @@ ALLOWED_HEAVY = {
 }
 
 
-def modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
-
-
 def part_of(path: Path) -> str:
     first = path.relative_to(PACKAGE).parts[0]
     return first.removesuffix(".py")
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-@cache
-def nodes_of(path: Path) -> list[ast.AST]:
-    """What the checks below ask for, of one walk."""
-    kinds = (ast.Import, ast.ImportFrom, ast.Attribute, ast.Call)
-    return [node for node in ast.walk(tree_of(path)) if isinstance(node, kinds)]
 
 
 def imports(path: Path, top_level_only: bool = False) -> set[str]:

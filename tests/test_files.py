@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from sources import PACKAGE, modules, nodes_of
 
 from specsim.errors import FormatError, UsageError
 from specsim.files import (
@@ -21,7 +22,6 @@ from specsim.files import (
     writing,
 )
 
-PACKAGE = Path(__file__).resolve().parents[1] / "specsim"
 # Files that grow by whole lines while the work goes on, and are continued.
 JOURNALS = {"sweep_journal.py", "run_state.py", "distill.py", "measure/run.py"}
 UNFINISHED = {"decoder/fetch.py"}  # writes the part that `replacing` gave it
@@ -193,12 +193,12 @@ def _writes(node: ast.Call) -> bool:
 
 def test_all_outputs_go_through_the_one_writer():
     found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in modules():
         name = path.relative_to(PACKAGE).as_posix()
         if name == "files.py" or name.endswith((*JOURNALS, *UNFINISHED)):
             continue
         found += [
-            f"{name}:{node.lineno}" for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            f"{name}:{node.lineno}" for node in nodes_of(path)
             if isinstance(node, ast.Call) and _writes(node)
         ]
     # the one left is standard error where the process has none
@@ -206,8 +206,7 @@ def test_all_outputs_go_through_the_one_writer():
 
 
 def test_there_is_one_check_of_outputs():
-    trees = [ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")]
-    names = [node.name for tree in trees for node in ast.walk(tree)
+    names = [node.name for path in modules() for node in nodes_of(path)
              if isinstance(node, ast.FunctionDef)]
     for name in ("check_writable", "replacing", "writing", "write_whole"):
         assert names.count(name) == 1

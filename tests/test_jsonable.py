@@ -9,10 +9,9 @@ from types import MappingProxyType
 from typing import ClassVar
 
 import pytest
+from sources import modules, nodes_of
 
 from specsim.jsonable import Jsonable, json_text, jsonable
-
-PACKAGE = Path(__file__).resolve().parents[1] / "specsim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +69,8 @@ def test_json_text_holds_no_number_that_json_does_not_know() -> None:
 
 
 def test_nothing_else_writes_json() -> None:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path in modules():
+        for node in nodes_of(path):
             if isinstance(node, ast.Attribute) and node.attr in ("dumps", "dump", "JSONEncoder"):
                 name = getattr(node.value, "id", "")
                 assert name not in ("json", "orjson", "ujson") or path.name == "jsonable.py", (

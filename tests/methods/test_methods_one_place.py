@@ -2,16 +2,15 @@
 
 import ast
 import re
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from sources import PACKAGE, modules, nodes_of
 
 from specsim.latency.engine import list_engines
 from specsim.methods.base import METHODS
 
-PACKAGE = Path(__file__).resolve().parents[2] / "specsim"
 KINDS = {kind for method in METHODS.values() for kind in method.drafter_kinds}
 # 'none' and 'model' mean other things elsewhere: they count only beside something called a method.
 NAMES = {*METHODS, *KINDS, "draft_model", "early_exit"} - {"none", "model"}
@@ -41,22 +40,14 @@ def literals(node: ast.expr) -> list[str]:
     return []
 
 
-@cache
-def nodes_of(text: str) -> list[ast.AST]:
-    """What the checks below ask for, of one walk."""
-    kinds = (ast.Compare, ast.MatchValue, ast.Tuple, ast.List, ast.Set, ast.Dict)
-    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)]
-
-
-def comparisons(text: str) -> Iterator[str]:
+def comparisons(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Source of what compares a method's name or lists several of them."""
-    for node in nodes_of(text):
+    for node in nodes:
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             named = {t for side in sides for t in literals(side)}
-            source = ast.unparse(node)
-            if named & NAMES or ("none" in named and "method" in source):
-                yield source
+            if named & NAMES or ("none" in named and "method" in ast.unparse(node)):
+                yield ast.unparse(node)
         case = isinstance(node, ast.MatchValue) and set(literals(node.value)) & NAMES
         if case or (isinstance(node, ast.expr) and len(set(literals(node)) & NAMES) > 1):
             yield ast.unparse(node)
@@ -64,7 +55,7 @@ def comparisons(text: str) -> Iterator[str]:
 
 def files() -> list[Path]:
     found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in modules():
         name = path.relative_to(PACKAGE).as_posix()
         apart = {*DECODER, "methods"}
         if name.split("/")[0] not in apart and name not in DECODER | RECORDS | OTHERS:
@@ -74,7 +65,7 @@ def files() -> list[Path]:
 
 def test_no_method_is_named_in_a_comparison() -> None:
     assert len(files()) > 300
-    named = {str(p): list(comparisons(p.read_text(encoding="utf-8"))) for p in files()}
+    named = {str(p): list(comparisons(nodes_of(p))) for p in files()}
     assert {path: found for path, found in named.items() if found} == {}
 
 
@@ -84,11 +75,12 @@ def test_no_method_is_named_in_a_comparison() -> None:
      'p = setup.method != "none"', 'match m:\n    case "mtp":\n        pass'],
 )
 def test_the_check_finds_what_it_looks_for(source: str) -> None:
-    assert list(comparisons(source))
+    assert list(comparisons(ast.walk(ast.parse(source))))
 
 
 def test_and_leaves_other_words_alone() -> None:
-    assert not list(comparisons('a = link_kind == "none"; b = {"mtp": None}; c = part == "model"'))
+    text = 'a = link_kind == "none"; b = {"mtp": None}; c = part == "model"'
+    assert not list(comparisons(ast.walk(ast.parse(text))))
 
 
 # Foreign results and servers say which engine made or runs them; those who read them may ask.
@@ -97,9 +89,9 @@ READ_ENGINES = {"accuracy/rows.py", "client/look.py", "client/result.py", "diagn
 ENGINES = {engine.name for engine in list_engines()}
 
 
-def engine_questions(text: str) -> Iterator[str]:
+def engine_questions(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Source of comparisons of an engine with a packaged one's name."""
-    for node in nodes_of(text):
+    for node in nodes:
         if isinstance(node, ast.Compare):
             named = {t for side in (node.left, *node.comparators) for t in literals(side)} & ENGINES
             if named and re.search(r"\bengine\b", ast.unparse(node)):
@@ -108,8 +100,8 @@ def engine_questions(text: str) -> Iterator[str]:
 
 def test_no_engine_is_named_in_a_comparison() -> None:
     """How engines and their versions differ is data: `engines/*.toml`."""
-    assert list(engine_questions('a = system.engine.name == "vllm"'))
+    assert list(engine_questions(ast.walk(ast.parse('a = system.engine.name == "vllm"'))))
     read = [p for p in files() if p.relative_to(PACKAGE).as_posix() not in READ_ENGINES
             and "bench" not in p.parts]
-    asked = {str(p): list(engine_questions(p.read_text(encoding="utf-8"))) for p in read}
+    asked = {str(p): list(engine_questions(nodes_of(p))) for p in read}
     assert {path: found for path, found in asked.items() if found} == {}

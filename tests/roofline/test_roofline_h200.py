@@ -19,7 +19,6 @@ from specsim.roofline.defaults import assumed
 
 SHARES = ("idle", "busy", "stream", "multiply", "spread", "pair_spread")  # of power
 
-FITS = {f.label: f for m in (gemm, attention, mla, moe, recurrent, comm) for f in m.fits()}
 REPORT = json.loads(
     (Path(__file__).resolve().parents[2] / "validation" / "reports" / "kernel_fit.json").read_text()
 )["tables"]
@@ -27,13 +26,20 @@ REPORT = json.loads(
 HASHED = [label for label, entry in REPORT.items() if "shapes held out" in entry["hold_out"]]
 
 
-def test_the_report_covers_every_fit() -> None:
-    assert set(REPORT) == set(FITS)
+@pytest.fixture(scope="module")
+def fits() -> dict[str, Fit]:
+    return {f.label: f for m in (gemm, attention, mla, moe, recurrent, comm) for f in m.fits()}
+
+
+def test_the_report_covers_every_fit(fits: dict[str, Fit]) -> None:
+    assert set(REPORT) == set(fits)
 
 
 @pytest.mark.parametrize("label", HASHED)
-def test_the_profile_scores_what_the_report_says(h200: HardwareProfile, label: str) -> None:
-    fit: Fit = FITS[label]
+def test_the_profile_scores_what_the_report_says(
+    h200: HardwareProfile, fits: dict[str, Fit], label: str
+) -> None:
+    fit = fits[label]
     test = [row for row in fit.rows if held_out(row.group)][::3]
     found = score(h200, fit.price, test)
     told = REPORT[label]["held_out"]
@@ -54,8 +60,8 @@ def test_the_bars_are_met_on_held_out_shapes(label: str) -> None:
     assert entry["held_out"]["median_abs_error"] < entry["datasheet_roofline"]["median_abs_error"]
 
 
-def test_whole_shapes_are_held_out() -> None:
-    rows = FITS["gemm.bf16"].rows
+def test_whole_shapes_are_held_out(fits: dict[str, Fit]) -> None:
+    rows = fits["gemm.bf16"].rows
     groups = {row.group for row in rows}
     share = sum(held_out(group) for group in groups) / len(groups)
     assert 0.2 < share < 0.4
