@@ -40,8 +40,13 @@ PAGES, HOWTO = ("README.md", "docs/tutorial.md"), "docs/howto"
 TIMEOUT_S = 900
 CORE = "pip install ."
 # What takes minutes, and what is typed instead: a shorter run that prints the same lines.
-LONG = "specsim simulate --scenario mindrouter-chat --users 180"
-SHORTER = {LONG: f"{LONG} --replications 2"}
+SHORTER = {
+    "simulate --scenario mindrouter-chat --users 180":
+        "simulate --scenario mindrouter-chat --users 180 --replications 2",
+    "capacity --scenario mindrouter-chat --users 180":
+        "capacity --scenario mindrouter-chat --users 180 --quick",
+    "--replications 4 --duration 60": "--replications 2 --duration 20",
+}
 SERVERS = (["specsim", "serve"], ["specsim", "explore"])  # run until they are stopped
 
 generated: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "_ext" / "generated.py"))

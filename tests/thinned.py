@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 
-def diagonal(*axes: Iterable[Any]) -> list[Any]:
+def diagonal(*axes: Iterable[Any], most: int = 0) -> list[Any]:
     """Every combination of the axes' values, as parametrize takes them; all are slow but a
-    diagonal, in which every value of every axis stands at least once."""
+    diagonal, in which every value of every axis stands at least once, or `most` spread over it."""
     values = [list(axis) for axis in axes]
     longest = max(map(len, values))
-    kept = [tuple(axis[i % len(axis)] for axis in values) for i in range(longest)]
+    places = [i * longest // most for i in range(most)] if most else range(longest)
+    kept = [tuple(axis[i % len(axis)] for axis in values) for i in places]
     return [one if one in kept else slow(*one) for one in product(*values)]
 
 

@@ -11,7 +11,7 @@ wheel="${1:+$(realpath "$1")}"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1 PIP_NO_COMPILE=1 SPECSIM_CONFIG= NO_COLOR=1 OMP_NUM_THREADS=1
-unset PYTHONPATH
+unset PYTHONPATH PYTHONDONTWRITEBYTECODE
 
 step() { printf '\n== %s\n' "$*"; }
 fail() { printf 'user path: %s\n' "$*" >&2; exit 1; }

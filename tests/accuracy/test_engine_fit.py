@@ -39,6 +39,7 @@ def fit_of(rows: list[tuple[str, PublishedCase]]) -> EngineFit:
     return EngineFit([(KEY, case) for _, case in rows], {KEY: VLLM.overheads}, NAMES, observed)
 
 
+@pytest.mark.slow
 def test_overheads_that_the_rows_were_made_with_are_found() -> None:
     true = replace(VLLM.overheads, step_s=1.5e-3, seq_s=30e-6)
     rows = [(f"s{i}", measured_under(true, batch)) for i in range(60) for batch in (1, 8, 64)]

@@ -62,6 +62,7 @@ def test_the_cache_thrashes_and_the_slots_run_out_beyond_capacity() -> None:
 # --- LLMServingSim --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_1200_requests_replayed() -> None:
     e2e = script("simulate_e2e")
     found = {run.key: e2e.replay(run) for run in e2e.REPLAYS}

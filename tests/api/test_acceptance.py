@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from thinned import slow
 
 import specsim
 from specsim.analytic.system import System
@@ -38,7 +37,8 @@ def level_of(spec: ModelSpec, engine: str, method: str) -> str | None:
     return catalogued(DeploymentOptions(), spec, setup, None).level
 
 
-@pytest.mark.parametrize("engine", [slow("vllm"), slow("sglang"), "trtllm"])
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 def test_no_format_of_any_model_loses_a_drafter_or_its_acceptance(engine: str) -> None:
     profile, checked = find_engine(engine), 0
     for entry in list_models():

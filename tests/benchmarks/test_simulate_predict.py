@@ -35,7 +35,7 @@ SAMPLE = (
 )
 
 
-@pytest.mark.parametrize("one", some(SAMPLE, 5), ids=lambda one: one.name)
+@pytest.mark.parametrize("one", some(SAMPLE, 3), ids=lambda one: one.name)
 def test_simulate_and_predict_agree(one, monkeypatch):
     monkeypatch.setattr(both, "ARRIVALS", 800)
     gaps = both.gaps_of(one)

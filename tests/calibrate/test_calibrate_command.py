@@ -75,6 +75,7 @@ def test_a_calibrated_profile_prices_a_prediction(written: dict[str, Any]) -> No
     assert not [w for w in json.loads(done.stdout)["warnings"] if "assumed" in w]
 
 
+@pytest.mark.slow
 def test_the_text_has_every_part_of_the_report(records: Path) -> None:
     done = run(records)
     assert done.exit_code == 0

@@ -127,6 +127,7 @@ def test_outliers_do_not_move_the_fit() -> None:
             assert dirty.fit.values[parameter] == pytest.approx(value, rel=0.05)
 
 
+@pytest.mark.slow
 def test_whole_steps_are_predicted_from_kernels_and_host_time_from_a_few_of_them() -> None:
     engine = decoder(step_s=1e-3, seq_s=20e-6, spec_step_s=0.5e-3, ngram_seq_s=50e-6,
                      draft_pass_s=0.2e-3)
@@ -177,6 +178,7 @@ def test_the_profile_and_engine_are_ordinary_files(tmp_path: Path) -> None:
     assert split_of(step, runs_seen(loaded)) == "held-out"
 
 
+@pytest.mark.slow
 def test_no_profile_is_written_that_could_not_be_read(tmp_path: Path) -> None:
     data = measured(TRUE, kernel_shapes(SHAPES), RUN, 0.02, 1)
     outcome = calibrate(data, load_profile("cpu-generic"), decoder(), "mine", leave_out=False)

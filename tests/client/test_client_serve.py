@@ -42,6 +42,7 @@ def url(tmp_path_factory):
     assert not thread.is_alive()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chat", [False, True])
 def test_drafts_in_chunks_are_those_the_server_counts(url, chat):
     prompts = tuple(Prompt("ab ab ab ab" + "cd" * i, 24 + i) for i in range(6))

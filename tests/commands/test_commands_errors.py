@@ -354,8 +354,8 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
 
 @pytest.mark.parametrize(
     ("streams", "arguments", "code"),
-    [(">&-", "gpus", 1), (">&-", "gpus nosuch", 1), ("2>&-", "gpus nosuch", 2),
-     ("2>&-", "gpus", 0), (">&- 2>&-", "gpus", 1)],
+    [slow(">&-", "gpus", 1), slow(">&-", "gpus nosuch", 1), slow("2>&-", "gpus nosuch", 2),
+     slow("2>&-", "gpus", 0), (">&- 2>&-", "gpus", 1)],
 )
 def test_closed_streams_end_without_a_traceback(
     streams: str, arguments: str, code: int
@@ -374,6 +374,7 @@ def test_a_full_disk_is_said_in_one_line() -> None:
     assert done.stderr.count("\n") == 1 and "cannot write the output" in done.stderr
 
 
+@pytest.mark.slow
 def test_names_that_the_terminal_cannot_show(tmp_path: Path) -> None:
     folder = tmp_path / "größe-模型"
     folder.mkdir()

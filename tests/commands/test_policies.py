@@ -28,6 +28,7 @@ def compared(*policies: str, load: tuple[str, ...] = LOAD) -> dict[str, Any]:
     return out
 
 
+@pytest.mark.slow
 def test_equal_policies_do_not_differ_and_unlike_ones_do() -> None:
     found = compared("static", "table,1=4", "static,k=0", "none")
     table, off, none = found["policies"][1:]
@@ -56,6 +57,7 @@ def test_a_policy_has_the_figures_that_simulate_gives_it() -> None:
     assert mine["against_first"]["output_tok_s"]["interval"] is None
 
 
+@pytest.mark.slow
 def test_the_same_bytes_again_and_no_infinite_number() -> None:
     names = ("static", "goodput", "utility", "per-request", "off-above,batch=16")
     load = (*MODEL, *SHORT, "--concurrency", "24", "--requests", "60", "--replications", "2")
@@ -77,6 +79,7 @@ def test_the_same_bytes_again_and_no_infinite_number() -> None:
         assert counts["finished"] == counts["measured"] == 60
 
 
+@pytest.mark.slow
 def test_gates_make_goodput_the_measure() -> None:
     found = compared("none", "static", load=(
         *MODEL, *SHORT, "--rate", "20", "--requests", "150", "--replications", "3",
@@ -99,6 +102,7 @@ def test_the_text_says_what_is_real() -> None:
     assert "one run says nothing of what is real" in one
 
 
+@pytest.mark.slow
 def test_on_a_routed_model_that_accepts_nothing_utility_and_goodput_turn_off() -> None:
     """Qwen3-30B-A3B at a batch in which each verified token wakes further experts."""
     found = compared("static", "static,k=0", "utility", "goodput", load=(

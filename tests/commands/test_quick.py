@@ -114,6 +114,7 @@ def test_an_idle_server_without_speculation_is_told_what_to_type(asked):
     assert told.values["gpu_memory_utilization"] == 0.8 and told.values["kv"] == "fp8"
 
 
+@pytest.mark.slow
 def test_a_gpu_that_nobody_names_is_assumed_and_weighed(asked, monkeypatch):
     with plain() as server:
         server.model = {"id": "fast", "root": "meta-llama/Llama-3.1-8B-Instruct"}
@@ -132,6 +133,7 @@ def test_a_gpu_that_nobody_names_is_assumed_and_weighed(asked, monkeypatch):
     assert named["deployment"]["gpu"] == "h100-sxm" and named["assumed"] == []
 
 
+@pytest.mark.slow
 def test_the_fewest_gpus_that_hold_the_model(asked):
     with plain() as server:
         found = asked(server, "--model", "llama-3.1-70b")

@@ -90,6 +90,7 @@ def test_tokens_inside_a_chunk_come_at_once() -> None:
     assert tokens["p50"] == 0.0 < gaps["p50"]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_in_another_process() -> None:
     arguments = [*LLAMA, *SHORT, *FEW, "--concurrency", "6", "--range-ratio", "0.4", "--json"]
     first = call(*arguments)
@@ -131,6 +132,7 @@ def test_csv_is_one_row_per_side() -> None:
     assert rows[0]["steps"].isdigit()
 
 
+@pytest.mark.slow
 def test_replications_give_medians_and_intervals() -> None:
     arguments = (*LLAMA, *SHORT, *FEW, "--rate", "8")
     found = figures(*arguments, "--replications", "4", "--slo", "ttft_p95=2")
@@ -148,6 +150,7 @@ def test_replications_give_medians_and_intervals() -> None:
     assert found["slo"]["pass"] is True and found["slo"]["verdict"]["pass_probability"] == 1.0
 
 
+@pytest.mark.slow
 def test_an_slo_is_replicated_until_it_is_sure() -> None:
     arguments = (*LLAMA, *SHORT, *FEW, "--rate", "8", "--no-baseline")
     assert figures(*arguments)["replications"] == 1
@@ -297,6 +300,7 @@ def test_people_chat_on_any_model() -> None:
     assert found["window_s"] == [20.0, 120.0]
 
 
+@pytest.mark.slow
 def test_the_built_in_scenario_brings_its_system_and_flags_override_it() -> None:
     short = ("--users", "10", "--duration", "60", "--warmup", "10")
     found = figures("--scenario", "mindrouter-chat", *short)
@@ -330,6 +334,7 @@ def test_another_model_puts_aside_the_scenarios_drafter() -> None:
     assert none["inputs"]["k"] == 0 and none["inputs"]["model"] == "Gemma-4-31B"
 
 
+@pytest.mark.slow
 def test_streams_that_never_pause_saturate() -> None:
     found = figures("--scenario", "mindrouter-chat", "--concurrency", "12", "--duration", "60",
                     "--warmup", "30", "--no-baseline")
@@ -354,6 +359,7 @@ def test_a_scenario_file_of_ones_own(tmp_path: Path) -> None:
     assert found["window_s"] == [3.0, 30.0] and found["slo"] is None
 
 
+@pytest.mark.slow
 def test_replicas_share_the_load_and_one_may_fail() -> None:
     arguments = (*LLAMA, "--rate", "6", "--requests", "200", "--no-baseline")
     one = figures(*arguments)

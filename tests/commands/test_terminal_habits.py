@@ -146,6 +146,7 @@ def test_no_color_is_respected_where_it_is_not_empty() -> None:
     assert ESCAPE not in run(*PLOTTED).stdout
 
 
+@pytest.mark.slow
 def test_progress_bars_have_no_colour_with_no_color() -> None:
     words = ("simulate", "llama-3.1-8b", "--rate", "20", "--requests", "60")
     assert COLOUR.search(on_a_terminal(*words))

@@ -268,6 +268,7 @@ def test_without_pins_the_gap_is_split_by_what_was_given(call):
         assert code == 0 and "step cost x acceptance" in out and "of 3.00" in out
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_gap_are_drawn(call, tmp_path):
     pytest.importorskip("matplotlib")
     path = tmp_path / "gap.svg"

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from thinned import slow
 
 from decoder_helpers import LLAMA
 from specsim.decoder.engine import Engine
@@ -34,7 +35,7 @@ def test_tokens_per_step_follow_the_geometric_formula():
     assert abs(1 + accepted.double().mean().item() - want) < error
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [slow(0.0), 1.0])
 def test_through_the_engine(tiny, temperature):
     """An unrelated draft model is accepted at the forced rates, whatever it proposes."""
     rates = (0.9, 0.5, 0.3)

@@ -12,7 +12,7 @@ probabilities must fail on them.
 
 import pytest
 import torch
-from thinned import diagonal
+from thinned import diagonal, slow
 
 from specsim.decoder import sampling
 from specsim.decoder.sampling import ACCEPT, DRAFT, DRAW, draw, uniforms, verify, verify_exact
@@ -188,7 +188,7 @@ def bonus_drawn_from_the_last_draft(p, q, *rest):
 
 
 @pytest.mark.parametrize(("mode", "judge"), [
-    ("knowing", as_one_hot), ("one-hot", bonus_drawn_from_the_last_draft)])
+    slow("knowing", as_one_hot), ("one-hot", bonus_drawn_from_the_last_draft)])
 def test_wrong_samplers_fail_for_drafts_without_probabilities(mode, judge):
     p, q = tables(SEEDS[0])
     best = q.argmax(-1)

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from thinned import slow
 
 from decoder_helpers import CONFIGS, SlotHarness, make_model
 from specsim.decoder.drafters.eagle import EagleWeights
@@ -135,7 +134,8 @@ def softmax_through(ops, scores):
     return torch.tensor(out, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("method", ["draft_model", slow("eagle"), slow("early_exit")])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["draft_model", "eagle", "early_exit"])
 def test_the_engine_is_lossless_on_native_kernels(tiny, method):
     target = make_model(CONFIGS["llama"], native=True)
     draft = {"draft_model": tiny["draft"], "eagle": EagleWeights.random(target)}.get(method)

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from thinned import some
+from thinned import slow, some
 from typer.testing import CliRunner
 
 from diagnose_helpers import GOOD, Counters, serving
@@ -214,7 +214,7 @@ def test_ctrl_c_ends_it_in_peace(monkeypatch):
     assert len(shown) == 1
 
 
-@pytest.mark.parametrize("how", ["reader leaves", "Ctrl-C"])
+@pytest.mark.parametrize("how", [slow("reader leaves"), "Ctrl-C"])
 def test_the_process_ends_with_its_reader_and_on_ctrl_c(how):
     with serving(Busy(batch=6)) as (url, _):
         process = subprocess.Popen(
@@ -274,6 +274,7 @@ def test_the_screen_shows_what_was_measured():
     assert max(len(line) for line in screen.splitlines()) < 110
 
 
+@pytest.mark.slow
 def test_it_reads_specsims_own_server():
     """The real metrics of the bundled server, over a real socket."""
     pytest.importorskip("torch")

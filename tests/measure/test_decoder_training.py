@@ -137,6 +137,7 @@ def new_net(loaded) -> HeadNet:
                    target.head_weight[:60])
 
 
+@pytest.mark.slow
 def test_training_learns_and_its_head_is_accepted_more(loaded, tmp_path) -> None:
     answers = corpus(loaded)
     learn, judge = examples(loaded, answers[:20]), examples(loaded, answers[20:])

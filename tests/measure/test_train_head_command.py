@@ -79,6 +79,7 @@ def test_from_prompts_to_a_head_and_on(model, tmp_path) -> None:
     assert isinstance(other.exception, UsageError) and "another seed" in str(other.exception)
 
 
+@pytest.mark.slow
 def test_without_prompts_the_model_makes_some_up(model, tmp_path) -> None:
     out = tmp_path / "head"
     result = invoke("--model", model, "--out", out, "--budget", "12s", "--tokens", 300,
@@ -140,6 +141,7 @@ def test_bad_options(arguments, words, tmp_path) -> None:
     assert not (tmp_path / "head").exists()
 
 
+@pytest.mark.slow
 def test_answers_and_training_end_inside_the_budget(model, tmp_path, clock) -> None:
     clock.tick_s = 0.1  # of 20 s, 8 are for answers, one look each step; 1.6 are kept for the end
     prompts = tmp_path / "prompts.txt"
@@ -153,6 +155,7 @@ def test_answers_and_training_end_inside_the_budget(model, tmp_path, clock) -> N
     assert 17.5 < report["elapsed_s"] < 20
 
 
+@pytest.mark.slow
 def test_a_budget_too_small_for_any_answer_says_so(model, tmp_path, clock) -> None:
     clock.tick_s = 0.02
     result = invoke("--model", model, "--out", tmp_path / "head", "--budget", "0.01s")

@@ -85,7 +85,7 @@ def damaged_models(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any] | No
 
 @given(damaged_models())
 @settings(
-    max_examples=examples(1500), deadline=None, derandomize=True,
+    max_examples=examples(1500) // 2, deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
 def test_damaged_model_configs(case: tuple[dict[str, Any], dict[str, Any] | None]) -> None:

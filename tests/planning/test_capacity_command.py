@@ -94,6 +94,7 @@ def test_the_operating_point_and_the_replicas_follow(people: dict[str, Any]) -> 
     assert people["cost"]["joules_per_output_token_at_most"] > 0
 
 
+@pytest.mark.slow
 def test_twice_the_seats_relieve_the_queue(people: dict[str, Any], desk: str) -> None:
     relieved = people["failing_load_with_twice_the_seats"]
     assert relieved["pass"]
@@ -124,6 +125,7 @@ def test_simulate_and_capacity_say_the_same_of_a_load(desk: str) -> None:
     assert point["stationarity"] == one["stationarity"]
 
 
+@pytest.mark.slow
 def test_both_questions_are_answered_and_the_verdict_rests_on_the_one_asked(
     people: dict[str, Any], desk: str
 ) -> None:
@@ -143,6 +145,7 @@ def test_a_quick_answer_brackets_the_full_one(people: dict[str, Any], desk: str)
     assert {trial["decided_by"] for trial in quick["trials"]} <= {"rough", "close"}
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_processes(desk: str) -> None:
     words = ["--scenario", desk, "--ladder", "10,200", "--replications", "2"]
     one, two = (as_json(*words, "--jobs", jobs) for jobs in "12")

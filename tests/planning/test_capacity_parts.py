@@ -207,6 +207,7 @@ def test_crowds_obey_littles_law_and_wait_when_seats_are_few() -> None:
     assert waits[0] < waits[1] < waits[2] and waits[2] > 10
 
 
+@pytest.mark.slow
 def test_estimates_grow_with_slots_and_looser_gates() -> None:
     slo = {"ttft_p95": 2.0}
     few, many = (estimate_capacity(system(n), people(), slo) for n in (8, 64))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from thinned import slow
 
 from specsim.errors import ServerError, SpecSimError, UsageError
 from specsim.planning.executors.base import ATTEMPTS, Done, Job
@@ -98,6 +99,7 @@ def test_a_killed_worker_is_survived(tmp_path: Path) -> None:
     assert all(one.error is None for one in found.values()) and len(found) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("importable")
 def test_a_task_that_always_kills_its_worker_is_given_up_and_nobody_else() -> None:
     tasks = [*jobs(3), Job("poison", {"x": 1, "die": True}), *jobs_from(3, 6)]
@@ -112,7 +114,7 @@ def jobs_from(start: int, end: int) -> list[Job]:
     return [Job(f"t{i}", {"x": i}) for i in range(start, end)]
 
 
-@pytest.mark.parametrize("guard", [True, False])
+@pytest.mark.parametrize("guard", [slow(True), False])
 def test_a_script_without_a_guard_is_told_to_write_one(guard: bool, tmp_path: Path) -> None:
     """Spawned workers import the script that started them first."""
     script = tmp_path / "study.py"

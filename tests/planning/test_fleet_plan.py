@@ -230,6 +230,7 @@ def test_short_pools_say_by_how_much(tmp_path: Path) -> None:
     assert found["price_per_hour"] == 9
 
 
+@pytest.mark.slow
 def test_widths_sharing_and_misfits(tmp_path: Path) -> None:
     raw = {
         "gpus": [{"type": "h200-sxm", "count": 8}, {"type": "rtx-4090", "count": 2}],

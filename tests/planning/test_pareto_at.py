@@ -5,6 +5,7 @@ import math
 import sys
 
 import pytest
+from thinned import slow
 
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.workload import Workload
@@ -48,7 +49,7 @@ def test_what_is_no_speed_is_refused(given: str) -> None:
         parse_speeds(given)
 
 
-@pytest.mark.parametrize("speed", [40.0, 100.0, 150.0])
+@pytest.mark.parametrize("speed", [slow(40.0), 100.0, 150.0])
 def test_the_best_setting_is_that_of_trying_every_batch(
     study: ParetoFigures, speed: float
 ) -> None:

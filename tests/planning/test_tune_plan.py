@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from thinned import slow
 from typer.testing import CliRunner
 
 import specsim
@@ -147,6 +148,7 @@ def test_what_a_file_was_of_is_told_by_it_or_by_its_name(server: System, tmp_pat
     assert names == {"mtp-k4", "mtp-k2", "plain"}
 
 
+@pytest.mark.slow
 def test_settled_says_so(server: System, tmp_path: Path) -> None:
     for k in range(6):
         result(tmp_path, f"mtp-k{k}" if k else "plain", server.with_(k=k), 16)
@@ -233,7 +235,7 @@ def test_sglang_has_a_script_of_its_own(tmp_path: Path) -> None:
     ({"plan": True, "script": "/dev/null/x.sh"}, "no folder"),
     ({"plan": True, "slo": "ttft_mean=0.000001"}, "nothing to choose from"),
     ({"from_": "/nowhere"}, "nowhere"),
-    ({"plan": True, "concurrency": ",".join(map(str, range(1, 60)))}, "name fewer loads"),
+    slow({"plan": True, "concurrency": ",".join(map(str, range(1, 60)))}, "name fewer loads"),
     ({"plan": True, "methods": "none", "method": None}, "nothing to choose from"),
 ])
 def test_mistakes_are_named(options: dict[str, Any], words: str) -> None:

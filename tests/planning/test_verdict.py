@@ -76,7 +76,7 @@ def predicted(options: dict[str, object], **more: object) -> specsim.Prediction 
 
 def test_the_verdict_agrees_with_the_table_below_it() -> None:
     seen = set()
-    for number, options in enumerate(deployments(examples(120, 60), seed=13)):
+    for number, options in enumerate(deployments(examples(120), seed=13)):
         load = (1, 4, 32, 200)[number % 4]
         found = predicted(options, concurrency=load)
         if found is None or not found.system.speculative:

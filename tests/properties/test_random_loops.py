@@ -60,11 +60,6 @@ def agree(first: int, systems: int) -> None:
     assert min(kinds[kind] for kind in ("policy", "pools", "pp")) > systems // 20, kinds
 
 
-@pytest.mark.skipif(not compiled.available(), reason="there is no C compiler")
-def test_a_few_agree() -> None:
-    agree(0, 12)
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not compiled.available(), reason="there is no C compiler")
 def test_many_agree() -> None:

@@ -51,6 +51,7 @@ def test_a_call_with_tools_is_sent_again_with_their_results():
     assert second[0].prompt_tokens == 150
 
 
+@pytest.mark.slow
 def test_the_slowest_of_several_tools_is_waited_for():
     """Mean of the largest of n uniform times on (0, 1): n / (n + 1)."""
     for count in (1, 4):

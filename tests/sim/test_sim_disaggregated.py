@@ -161,6 +161,7 @@ def test_every_request_and_token_is_accounted_for(rules):
         assert record.output_tokens == record.requested_tokens
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 10_000), st.integers(26, 60), st.integers(10, 40), st.booleans(),
     st.floats(0, 1e-3), st.sampled_from([VLLM, replace(VLLM, plan_ahead=True), SMALL_SGLANG]),

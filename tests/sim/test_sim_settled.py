@@ -57,6 +57,7 @@ def test_turns_done_are_those_of_a_conversation_met_in_proportion_to_its_length(
             assert user.context == 100 + 40 * user.call.turn + 20 * (user.call.turn - 1)
 
 
+@pytest.mark.slow
 def test_a_settled_stage_does_not_drift_where_beginners_do() -> None:
     """Long conversations: as run they grow over the stage, settled they are as long throughout."""
     habits = ChatBehaviour(

@@ -46,7 +46,7 @@ def one_token(generator, count):
 
 
 @pytest.mark.parametrize(
-    ("rho", "expected", "widest"), [(0.5, 0.5, 0.08), (0.8, 2.0, 0.7)]
+    ("rho", "expected", "widest"), [(0.5, 0.5, 0.08), slow(0.8, 2.0, 0.7)]
 )
 def test_one_server_constant_service_is_md1(rho, expected, widest):
     """Pollaczek-Khinchine for M/D/1: Wq = rho / (2 (1 - rho)) service times."""
@@ -62,6 +62,7 @@ def test_one_server_constant_service_is_md1(rho, expected, widest):
     assert (high - low) / 2 < widest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rho", "expected", "widest"), [(0.5, 1.0, 0.2), slow(0.8, 4.0, 1.8)]
 )

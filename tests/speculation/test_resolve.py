@@ -48,6 +48,7 @@ def test_a_measured_value_is_the_answer(model: str, method: str, k: int, length:
     assert found.rests_on
 
 
+@pytest.mark.slow
 def test_every_measured_chain_is_met_by_its_own_question() -> None:
     """Asked by drafter, data set, temperature, thinking and language, a value that one source
     measured comes back as it is, and one that several did inside what they measured."""
@@ -186,6 +187,7 @@ def test_every_model_and_method_has_an_answer() -> None:
                 assert 1.0 <= found.low_90 <= found.tokens_per_step <= found.high_90 <= 4.0
 
 
+@pytest.mark.slow
 def test_a_left_out_row_is_predicted_from_the_rest() -> None:
     """A sample of validation/scripts/check_acceptance.py: every tenth line without its own row."""
     errors, inside = [], 0
