@@ -77,6 +77,7 @@ def test_an_acceptance_length_stated_otherwise(
     assert found == (None if length is None else pytest.approx(length))
 
 
+@pytest.mark.slow
 def test_the_second_file_is_read_and_judged() -> None:
     report = score_rows(read_rows(PUBLISHED_2))
     assert report.rows == 248 == report.predicted + sum(report.skipped.values())

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from thinned import slow
 
 import specsim
 from specsim.analytic.apart import Apart, apart_open, batch_sojourn_s, decode_load
@@ -116,7 +115,8 @@ def test_decode_replicas_compute_no_prompt(system: System) -> None:
         apart_open(Apart(system, 1, 1, INFINITE), system, replace(LOAD, output_len=1), 1.0)
 
 
-@pytest.mark.parametrize(("rate", "prefill"), [slow(6.0, 1), (14.0, 2)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("rate", "prefill"), [(6.0, 1), (14.0, 2)])
 def test_formulas_and_simulation_agree(rate: float, prefill: int) -> None:
     """Which is what the parts that only one of them has (whole steps, unlike luck) leave."""
     common = {

@@ -70,6 +70,7 @@ def test_every_drafter_of_the_catalogue_drafts_for_its_targets() -> None:
             assert method in {line["method"] for line in drafters_of(find_model(target))}
 
 
+@pytest.mark.slow
 def test_plain_is_never_chosen_for_want_of_an_acceptance() -> None:
     for entry in list_models()[::4]:
         try:

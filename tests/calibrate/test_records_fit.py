@@ -156,6 +156,7 @@ def test_leaving_shapes_out_gives_an_error_for_every_shape() -> None:
     assert everything[len(everything) // 2] < 0.05
 
 
+@pytest.mark.slow
 def test_the_profile_and_engine_are_ordinary_files(tmp_path: Path) -> None:
     data = measured(TRUE, [*kernel_shapes(SHAPES), *step_shapes(["small"])], RUN, 0.02, 1)
     outcome = calibrate(data, load_profile("cpu-generic"), decoder(), "mine", leave_out=False)

@@ -33,7 +33,7 @@ def url(tmp_path_factory):
     with bind("127.0.0.1", 0) as sock:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
         thread.start()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while not server.started and time.monotonic() < deadline:
             time.sleep(0.02)
         yield url_of(sock)

@@ -81,17 +81,26 @@ def test_version() -> None:
     assert (done.returncode, done.stdout) == (0, f"specsim {specsim.__version__}\n")
 
 
-def test_done_is_0_and_an_exceeded_limit_1(tmp_path: Path) -> None:
+def in_this_process(*words: str) -> int:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as stop:
+        patch.setattr(sys, "argv", ["specsim", *words])
+        main()
+    return int(stop.value.code or 0)
+
+
+def test_done_is_0_and_an_exceeded_limit_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("gpus").returncode == 0
     whole = (ROOT / "validation/data/published/published_measurements.csv").read_text()
     table = tmp_path / "few.csv"
     table.write_text("\n".join(whole.splitlines()[:4]) + "\n")
-    done = run("validate", "published", str(table), "--max-error", "0.0001")
-    assert done.returncode == 1 and "median error above" in done.stderr
+    assert in_this_process("validate", "published", str(table), "--max-error", "0.0001") == 1
+    assert "median error above" in capsys.readouterr().err
     # Nothing judged is no error of 0.
     table.write_text(whole.splitlines()[0] + "\n" + "X" + "," * 32 + "X,A,\n")
-    done = run("validate", "published", str(table), "--max-error", "0.5")
-    assert done.returncode == 1 and "no value was judged" in done.stderr
+    assert in_this_process("validate", "published", str(table), "--max-error", "0.5") == 1
+    assert "no value was judged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [
@@ -104,13 +113,10 @@ def test_done_is_0_and_an_exceeded_limit_1(tmp_path: Path) -> None:
     ("config", "predikt"),
 ])
 def test_what_can_be_corrected_is_2_and_one_line(
-    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["specsim", *words])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    told = capsys.readouterr()
-    assert stop.value.code == 2 and told.out == ""
+    code, told = in_this_process(*words), capsys.readouterr()
+    assert code == 2 and told.out == ""
     assert told.err.count("\n") == 1 and told.err.startswith("specsim: ")
 
 
@@ -122,7 +128,7 @@ def test_so_it_is_in_a_process_of_its_own() -> None:
 
 def test_an_interrupted_simulation_is_130_and_prints_what_it_has() -> None:
     """SIGINT once the bar on the terminal counts a request that has ended."""
-    words = ("simulate", "llama-3.1-8b", "--rate", "20", "--requests", "200000")
+    words = ("simulate", "llama-3.1-8b", "--rate", "20", "--requests", "100000")
     with started_on_a_terminal(*words) as (process, pieces):
         shown = ""
         for piece in pieces:

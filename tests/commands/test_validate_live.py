@@ -182,6 +182,7 @@ def test_bench_simulates_a_result_file(call):
     assert used["draft_probability"] < 0.9  # steps without a draft are known
 
 
+@pytest.mark.slow
 def test_bench_with_an_assumed_acceptance_blames_it(call):
     code, out, err = call("bench", C4, *CPU, *NGRAM, "--model", "smollm2-135m", "--json",
                           "--acceptance-length", "1.1")

@@ -118,7 +118,7 @@ def p_value(tokens, p):
 JUDGES = {"ratio": verify, "short": verify, "one-hot": exactly, "knowing": exactly}
 
 
-@pytest.mark.parametrize(("mode", "seed"), diagonal(JUDGES, SEEDS))
+@pytest.mark.parametrize(("mode", "seed"), diagonal(JUDGES, SEEDS, most=2))
 def test_joint_distribution_is_the_targets(seed, mode):
     p, q = tables(seed)
     tokens, counts = run(p, q, seed, mode, JUDGES[mode])

@@ -262,6 +262,7 @@ def test_a_drafter_that_displaces_requests_is_a_loss_or_a_gain_by_the_load():
     assert "still bring more" in told["memory_pressure"].verdict  # measured, so no doubt is left
 
 
+@pytest.mark.slow
 def test_no_problem_beside_a_good_for_the_same_thing():
     """Batches, acceptances and fillings: one verdict about speculation each."""
     told = {"trades_well", "break_even", "competes", "too_costly"}

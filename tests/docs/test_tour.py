@@ -38,7 +38,9 @@ def test_k_goes_that_way_and_through_nothing_else(monkeypatch: pytest.MonkeyPatc
         return total(self, parts)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Pricer, "total", watched)
-    command = ["predict", "llama-3.1-8b", "--method", "eagle3", "--k", "5", "--concurrency", "8"]
+    # A length that no other test asks for: a step that is priced is not priced again.
+    command = ["predict", "llama-3.1-8b", "--method", "eagle3", "--k", "5", "--concurrency", "8",
+               "--input-len", "1013"]
     assert app(command, standalone_mode=False) in (None, 0)
     tour = [file for _, file, _ in STOPS]
     # The tour is that of a verify step; what prompts add to one is priced on a side way.

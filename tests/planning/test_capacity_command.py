@@ -171,6 +171,7 @@ def test_rates_with_speculation_beside_plain() -> None:
     assert all(t["stream_tok_s_p10"] >= 40 for t in kept)
 
 
+@pytest.mark.slow
 def test_text_and_csv(desk: str) -> None:
     words = ["--scenario", desk, "--ladder", "6,40", "--no-stream-floor", *FAST]
     text = run(*words)

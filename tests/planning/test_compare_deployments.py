@@ -235,6 +235,7 @@ def test_both_loops_and_throughput_at_a_rate_are_refused() -> None:
         specsim.compare(file=FILE, rate=1, objective="throughput")
 
 
+@pytest.mark.slow
 def test_it_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "c.svg"

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from thinned import slow
 
 from specsim.errors import ServerError, SpecSimError, UsageError
 from specsim.planning.executors.base import ATTEMPTS, Done, Job
@@ -114,7 +113,8 @@ def jobs_from(start: int, end: int) -> list[Job]:
     return [Job(f"t{i}", {"x": i}) for i in range(start, end)]
 
 
-@pytest.mark.parametrize("guard", [slow(True), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("guard", [True, False])
 def test_a_script_without_a_guard_is_told_to_write_one(guard: bool, tmp_path: Path) -> None:
     """Spawned workers import the script that started them first."""
     script = tmp_path / "study.py"

@@ -197,6 +197,7 @@ def test_text_json_and_csv(
     assert rows[1]["speculative_sustained"] == "False"
 
 
+@pytest.mark.slow
 def test_a_plot_has_the_queues(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

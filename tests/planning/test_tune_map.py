@@ -123,6 +123,7 @@ def test_more_than_memory_or_the_model_holds_is_marked(llama: System) -> None:
     assert full.gain(full.by_cell) is None and full.to_dict()["constant_k"] is None
 
 
+@pytest.mark.slow
 def test_json_alone_makes_the_blocks_and_the_picture(told: dict[str, Any], tmp_path: Path) -> None:
     text = section_text(tuning_section(Doc(told)), 80)
     for words in ("acceptance to be alike", "full", "32k", "staying on at k = 0"):

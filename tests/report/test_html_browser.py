@@ -148,10 +148,8 @@ def test_it_prints_light_with_its_short_tables(browser: Any, page: Path) -> None
     assert base64.b64decode(done["data"]).startswith(b"%PDF")
     ink, opened, width = browser.execute_script("return window.seen")
     assert ink.strip() == "#1b1f24" and opened >= 10 and width <= 690
-    assert browser.execute_script(
-        "return [document.documentElement.className,"
-        "document.querySelectorAll('details.short[open]').length]"
-    ) == ["", 0]
+    until(browser, "document.documentElement.className === ''"
+          " && document.querySelectorAll('details.short[open]').length === 0")
     scheme(browser, "light")
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from thinned import diagonal
 
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.open import open_loop
@@ -185,8 +186,7 @@ def test_at_low_load_the_time_per_token_is_the_predicted_one(options: dict[str, 
         assert summary["ttft_s"]["p50"] == pytest.approx(expected.ttft_s, rel=0.1)
 
 
-@pytest.mark.parametrize("options", SYSTEMS, ids=["qwen-mtp", "llama-eagle3-sglang", "gemma"])
-@pytest.mark.parametrize("clients", [1, 8, 48])
+@pytest.mark.parametrize(("options", "clients"), diagonal(SYSTEMS, [1, 8, 48]))
 def test_in_a_closed_loop_the_throughput_is_the_predicted_one(
     options: dict[str, object], clients: int
 ) -> None:

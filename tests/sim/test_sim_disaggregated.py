@@ -186,6 +186,7 @@ def test_nothing_is_lost_whatever_is_short(
         assert record.output_tokens <= record.requested_tokens
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_compiled_or_not():
     def told(compiled, **more):
         result = simulate(

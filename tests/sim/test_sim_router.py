@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from thinned import slow
 
 from sim_costs import PLAIN_RULES, Linear, config
 from specsim.sim.loads import OpenLoop
@@ -28,7 +29,7 @@ def prompts(documents: int, count: int = 600, rate: float = 30.0, seed: int = 2)
     ]
 
 
-@pytest.mark.parametrize("documents", [1, 7, 40, 600])
+@pytest.mark.parametrize("documents", [slow(1), slow(7), 40, slow(600)])
 def test_it_hits_no_less_than_taking_turns(documents: int) -> None:
     """A small cache, so that it matters where a document is kept."""
     rates = {

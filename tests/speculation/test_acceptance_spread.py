@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from thinned import examples, some
+from thinned import examples, slow, some
 
 from specsim.errors import UsageError
 from specsim.speculation.acceptance import Acceptance
@@ -110,11 +110,11 @@ def measured_cases() -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("case", "name", "spread", "memory"),
     [
-        ("llama-8b-eagle-sharegpt-k3", "eagle-sharegpt", 0.08, 0.03),
-        ("llama-8b-eagle-sharegpt-k5", "eagle-sharegpt", 0.08, 0.03),
+        slow("llama-8b-eagle-sharegpt-k3", "eagle-sharegpt", 0.08, 0.03),
+        slow("llama-8b-eagle-sharegpt-k5", "eagle-sharegpt", 0.08, 0.03),
         ("llama-8b-eagle-gsm8k-k3", "eagle-gsm8k", 0.06, 0.02),
-        ("llama-8b-eagle-gsm8k-k5", "eagle-gsm8k", 0.06, 0.02),
-        ("llama-8b-eagle-cnn_dailymail-k3", "eagle-cnn_dailymail", 0.06, 0.02),
+        slow("llama-8b-eagle-gsm8k-k5", "eagle-gsm8k", 0.06, 0.02),
+        slow("llama-8b-eagle-cnn_dailymail-k3", "eagle-cnn_dailymail", 0.06, 0.02),
         ("head-a-K4", "head-spec_bench", 0.08, 0.03),
         ("ngram-n3-2-K4", "ngram-spec_bench", 0.10, 0.07),
     ],
