@@ -26,7 +26,7 @@ class Capacity(Decided, planning.CapacityFigures, DeployedAs):
     slo = Key[dict[str, float]]()
     capacity = sure_pass = estimate_by_formulas = Key[float]()
     trials = Key[list[dict[str, Any]]]()
-    binding_limit = failing_load_with_twice_the_seats = Key[dict[str, Any] | None]()
+    binding_limit = failing_load_with_twice_the_slots = Key[dict[str, Any] | None]()
     at_capacity = operating_point = cost = other_question = Key[dict[str, Any] | None]()
     stream_floor = with_recommended_max_num_seqs = demand = Key[dict[str, Any] | None]()
     demand_with_recommended_max_num_seqs = Key[dict[str, Any] | None]()

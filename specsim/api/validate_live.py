@@ -1,6 +1,5 @@
 """`specsim.validate_live`: drive a server, simulate the same requests, compare."""
 
-import asyncio
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from specsim.api.functions import named_function
 from specsim.api.judged_server import JudgedServer, check_fitted, drafts, names_of
 from specsim.api.validation import Validation
 from specsim.api.verdicts import served_names
-from specsim.client.http import Target, connect
+from specsim.client.http import Target, connect, run_to_end
 from specsim.client.load import LiveLoad, LoadProgress, Report, drive
 from specsim.client.metrics import Scraper
 from specsim.client.prompts import Prompt, builtin_prompts, random_prompts, read_prompts, take
@@ -57,7 +56,7 @@ def run(
     )
     _check(options)
     try:
-        served, before = asyncio.run(_look(target))
+        served, before = run_to_end(_look(target))
     except ServerError as error:
         if options.pinned is None or options.model is None:
             raise

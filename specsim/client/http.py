@@ -9,11 +9,14 @@ headers.
 import asyncio
 import json
 import os
+import signal
+import threading
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -26,6 +29,39 @@ MAX_JSON_BYTES = 4_000_000
 MAX_METRICS_BYTES = 32_000_000
 MAX_ERROR_BYTES = 4096
 MAX_REDIRECTS = 5
+T = TypeVar("T")
+
+
+def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """asyncio.run, also where this thread has a running loop (a notebook): then in a thread of its
+    own, and Ctrl-C cancels the work there as asyncio.run does here."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    begun: list[asyncio.Task[T]] = []
+
+    async def own() -> T:
+        begun.append(asyncio.ensure_future(work))
+        return await begun[0]
+
+    main = threading.current_thread() is threading.main_thread()
+    # The running loop's own handler would wait until this function returns.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler) if main else None
+    with ThreadPoolExecutor(1) as other:
+        ending = other.submit(asyncio.run, own())
+        try:
+            try:
+                return ending.result()
+            except KeyboardInterrupt:
+                for task in begun:
+                    task.get_loop().call_soon_threadsafe(task.cancel)
+                return ending.result()
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+        finally:
+            if before is not None:
+                signal.signal(signal.SIGINT, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +205,7 @@ async def fetched(url: str, limit: int, timeout_s: float) -> tuple[bytes, float]
     async with aiohttp.ClientSession(headers=headers) as session:
         while True:
             async with _got(session, address, timeout_s, proxy) as reply:
-                address = urljoin(url, reply.headers.get("Location", ""))
+                address = urljoin(address, reply.headers.get("Location", ""))
                 there = urlsplit(address)
                 moved = 300 <= reply.status < 400 and there.scheme in ("http", "https")
                 if moved and there.netloc != parts.netloc:

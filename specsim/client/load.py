@@ -19,6 +19,7 @@ from specsim.client.http import (
     Target,
     connect,
     refusal,
+    run_to_end,
     unreachable,
 )
 from specsim.client.metrics import Scraper
@@ -112,7 +113,7 @@ def drive(
                     run.stopped()
         return run.result(scraper)
 
-    return asyncio.run(whole())
+    return run_to_end(whole())
 
 
 class _LoadRun:

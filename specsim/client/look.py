@@ -7,7 +7,7 @@ it should be stays unknown.
 import asyncio
 from dataclasses import dataclass
 
-from specsim.client.http import Connection, Target, connect
+from specsim.client.http import Connection, Target, connect, run_to_end
 from specsim.client.metrics import Scraper
 from specsim.errors import ServerError
 from specsim.formats.bench.server_metrics import run_of
@@ -38,7 +38,7 @@ class ServerLook:
 
 def look(url: str | None, key: str) -> ServerLook:
     """The server at `url`, or the first on a usual local port. ServerError where there is none."""
-    return asyncio.run(_look(url, key))
+    return run_to_end(_look(url, key))
 
 
 async def _look(url: str | None, key: str) -> ServerLook:

@@ -5,12 +5,10 @@ proxies hold. A path of / stands for /metrics. What comes back is text for
 `specsim.formats.metrics_text`.
 """
 
-import asyncio
 import urllib.parse
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from specsim.client.http import fetched
+from specsim.client.http import fetched, run_to_end
 from specsim.errors import FormatError, ServerError, UsageError
 
 MAX_BYTES = 20_000_000
@@ -65,11 +63,10 @@ def metrics_url(text: str) -> str:
 def scrape(url: str, timeout_s: float = TIMEOUT_S) -> Scrape:
     """GET url (as `metrics_url` returns it). ScrapeError, on one line, for whatever fails, also an
     answer that is not whole after timeout_s."""
-    with ThreadPoolExecutor(1) as other:  # a notebook's own thread has a loop already
-        try:
-            raw, at_s = other.submit(asyncio.run, fetched(url, MAX_BYTES, timeout_s)).result()
-        except ServerError as error:
-            raise ScrapeError(str(error)) from None
+    try:
+        raw, at_s = run_to_end(fetched(url, MAX_BYTES, timeout_s))
+    except ServerError as error:
+        raise ScrapeError(str(error)) from None
     try:
         return Scrape(raw.decode("utf-8"), at_s)
     except UnicodeDecodeError:

@@ -104,7 +104,7 @@ class Side:
             self, "capacity sure_pass sure_fail=bracket.sure_fail smallest_failing=bracket.fails "
                   "estimate_by_formulas=estimate max_num_seqs=slots ladder_capacity=ladder "
                   "trials=bracket.trials binding_limit=limit "
-                  "failing_load_with_twice_the_seats=relieved at_capacity=at "
+                  "failing_load_with_twice_the_slots=relieved at_capacity=at "
                   "operating_point=operating cost")
 
 

@@ -112,7 +112,7 @@ def _answers(doc: Doc, share: str) -> list[str]:
         lines.append(prefix + _capacity(side, unit))
         if side.has("ladder_capacity"):
             lines.append(f"  on the ladder of stages: {side.number('ladder_capacity'):g} {unit}")
-        limit, relieved = side.at("binding_limit"), side.at("failing_load_with_twice_the_seats")
+        limit, relieved = side.at("binding_limit"), side.at("failing_load_with_twice_the_slots")
         if limit.has(""):
             what, cause = limit.text("name"), limit.text("cause")
             lines.append(

@@ -1,5 +1,6 @@
 """Loads against a server that behaves, and against servers that do not."""
 
+import asyncio
 import dataclasses
 import os
 import signal
@@ -15,6 +16,16 @@ from specsim.client.prompts import Prompt
 from specsim.client.stream import Sampling
 from specsim.errors import ServerError, UsageError
 
+
+async def _in_a_loop(work):
+    return work()
+
+
+# As in a script, and where the thread has a running loop already: a notebook, an async function.
+CALLERS = {"plain": lambda work: work(), "in a loop": lambda work: asyncio.run(_in_a_loop(work))}
+everywhere = pytest.mark.parametrize("call", CALLERS.values(), ids=CALLERS)
+
+
 PROMPTS = tuple(Prompt(f"prompt {i}", 6 + i % 3) for i in range(9))
 
 
@@ -26,9 +37,10 @@ def run(server, prompts=PROMPTS, target=None, sampling=None, report=None, **load
     )
 
 
-def test_a_closed_loop_keeps_its_clients_busy_and_never_more():
+@everywhere
+def test_a_closed_loop_keeps_its_clients_busy_and_never_more(call):
     with FakeServer().running() as server:
-        found = run(server)
+        found = call(lambda: run(server))
     assert server.most_open == 3
     assert [r.record.request_id for r in found.requests] == list(range(9))
     assert [r.record.output_tokens for r in found.requests] == [6 + i % 3 for i in range(9)]
@@ -201,14 +213,17 @@ def test_other_clients_of_the_server_are_noticed():
     assert not any("others use" in text for text in second.bench().warnings)
 
 
-def test_interrupting_keeps_what_was_finished():
+@everywhere
+def test_interrupting_keeps_what_was_finished(call):
     with FakeServer(step_s=0.02).running() as server:
         def stop(now):  # by the client: what the server has sent may still be on its way
             if now.ended == 3:
                 os.kill(os.getpid(), signal.SIGINT)
 
-        found = run(server, tuple(Prompt("x", 8) for _ in range(200)), max_concurrency=2,
-                    report=stop)
+        before = signal.getsignal(signal.SIGINT)
+        found = call(lambda: run(server, tuple(Prompt("x", 8) for _ in range(200)),
+                                 max_concurrency=2, report=stop))
+    assert signal.getsignal(signal.SIGINT) is before
     assert found.partial
     assert 3 <= len(found.finished) < 50
     assert any(r.record.status == "unfinished" for r in found.requests)
@@ -235,8 +250,9 @@ def test_what_a_refusal_means():
     assert refusal(500, "") == "HTTP 500"
 
 
+@everywhere
 @pytest.mark.parametrize("warmups", [1, 3])
-def test_interrupting_the_warm_up_blames_nobody(warmups):
+def test_interrupting_the_warm_up_blames_nobody(warmups, call):
     """The server is not at fault, and nothing was finished that could be kept."""
     with FakeServer("stall", faults_from=warmups - 1).running() as server:
         def stop():
@@ -248,5 +264,5 @@ def test_interrupting_the_warm_up_blames_nobody(warmups):
         thread = threading.Thread(target=stop)
         thread.start()
         with pytest.raises(KeyboardInterrupt):
-            run(server, warmups=warmups)
+            call(lambda: run(server, warmups=warmups))
         thread.join()

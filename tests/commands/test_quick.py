@@ -1,5 +1,6 @@
 """`specsim quick`: what is read, how the server is driven, what is said, and what is refused."""
 
+import asyncio
 import json
 import os
 import shlex
@@ -14,6 +15,7 @@ import pytest
 pytest.importorskip("aiohttp", reason="the client needs aiohttp")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client"))
 
+import specsim
 from fake_server import FakeServer
 from specsim.api import quick as quick_run
 from specsim.api.quick_judge import judged_at
@@ -99,6 +101,14 @@ def test_an_idle_server_with_speculation(call, asked, tmp_path, monkeypatch):
     assert not stop.value.code and "is it on: yes" in (tmp_path / "page.html").read_text("utf-8")
     text = share.read_text("utf-8")
     assert text.startswith("# Speculative decoding") and "- **is it on**: yes: k = 3" in text
+
+
+def test_in_a_notebook_whose_thread_has_a_running_loop():
+    async def cell(url):
+        return specsim.quick(url=url, model="llama-3.1-8b", gpu="h100-sxm", seconds=0.3)
+
+    with plain() as server:
+        assert asyncio.run(cell(server.url)).verdict["decision"] == "on"
 
 
 def test_an_idle_server_without_speculation_is_told_what_to_type(asked):

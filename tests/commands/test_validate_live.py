@@ -1,5 +1,6 @@
 """`specsim validate live` and `bench` as commands: output, exit codes, bad input."""
 
+import asyncio
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import pytest
 pytest.importorskip("aiohttp", reason="the client needs aiohttp")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client"))
 
+import specsim
 from fake_server import FakeServer
 from specsim.commands import main
 
@@ -66,6 +68,16 @@ def test_live_writes_a_whole_record_and_bench_files(call, tmp_path):
     assert code == 0, err
     again = json.loads(out)
     assert all(point["steps_replayed"] for point in again["provenance"]["points"])
+
+
+def test_live_in_a_notebook_whose_thread_has_a_running_loop():
+    async def cell(url):
+        return specsim.validate_live(
+            model="smollm2-135m", url=url, gpu="cpu-generic", method="none", requests=6,
+            output_len=10, concurrency="2")
+
+    with FakeServer(max_tokens=10).running() as server:
+        assert asyncio.run(cell(server.url)).rows
 
 
 def test_live_text_and_exit_code(call):

@@ -1,5 +1,6 @@
 """One GET, bounded in every way, and clear words for whatever a server does."""
 
+import asyncio
 import threading
 
 import pytest
@@ -54,6 +55,18 @@ def test_answers_that_are_none(answer, words):
     with serving(lambda: answer) as (url, _), pytest.raises(ScrapeError, match=words) as caught:
         scrape(metrics_url(url), 60.0)
     assert "\n" not in str(caught.value)
+
+
+def test_a_redirect_starts_from_the_address_that_was_redirected_to():
+    """Of /metrics to /a/b/ and from there to ../c, which is /a/c; and in a running loop."""
+    answers = iter([(302, {"Location": "/a/b/"}, b""), (302, {"Location": "../c"}, b""), "up 1\n"])
+
+    async def caller(url):
+        return scrape(metrics_url(url))
+
+    with serving(lambda: next(answers)) as (url, seen):
+        assert asyncio.run(caller(url)).text == "up 1\n"
+    assert [path for _, path in seen] == ["/metrics", "/a/b/", "/a/c"]
 
 
 def test_endless_and_slow_answers_end(monkeypatch):

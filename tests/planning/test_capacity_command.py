@@ -96,7 +96,7 @@ def test_the_operating_point_and_the_replicas_follow(people: dict[str, Any]) -> 
 
 @pytest.mark.slow
 def test_twice_the_seats_relieve_the_queue(people: dict[str, Any], desk: str) -> None:
-    relieved = people["failing_load_with_twice_the_seats"]
+    relieved = people["failing_load_with_twice_the_slots"]
     assert relieved["pass"]
     more = as_json(
         "--scenario", desk, "--max-num-seqs", "8", "--ladder", "10,24", "--no-stream-floor", *FAST
