@@ -255,7 +255,11 @@ def _mixed(system: System, workload: Workload, decode: StepShape, decode_s: floa
     met = 1 + (others - 1) / cycle
     filled = (others + 1) * workload.computed_input / room  # steps that prompts of a cycle fill
     decoding = min(1.0, cycle / filled)
-    each_s = beside(system, workload, decode, room, decoding)(group_sizes(others, met))
+    price = beside(system, workload, decode, room, decoding)
+    # Prompts that do not fit into a step join the next one's, and no cycle has more steps than it
+    # has or those that full ones take.
+    full = price([max(1.0, room / workload.computed_input)]) * max(1.0, cycle / filled)
+    each_s = min(full, price(group_sizes(others, met)))
     share = steps / cycle
     group = min(others + 1.0, max(1, room // workload.computed_input))
     group_s = packed_s(system, workload, group)

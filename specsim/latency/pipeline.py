@@ -96,10 +96,10 @@ def stage_share(shape: StepShape, pp: int, budget: int) -> float:
 def _dealt(
     chunks: tuple[PrefillChunk, ...], budget: int, most: int
 ) -> list[tuple[PrefillChunk, ...]]:
-    """The chunks in their order, in as many microbatches as there are chunks or their tokens need,
-    but at most so many; each has as many tokens."""
+    """The chunks in their order, in as many microbatches as there are chunks, of as many tokens,
+    or where their tokens need more of them, filled one after the other; at most so many."""
     total = sum(chunk.new_tokens for chunk in chunks)
-    room = ceil(total / max(1, min(most, max(len(chunks), ceil(total / budget)))))
+    room = max(min(ceil(total / max(1, min(most, len(chunks)))), budget), ceil(total / most))
     out: list[list[PrefillChunk]] = []
     left = 0
     for chunk in chunks:

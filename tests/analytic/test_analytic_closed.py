@@ -320,6 +320,23 @@ def test_prompts_that_come_into_one_step_share_what_it_reads() -> None:
         assert with_it <= closed_loop(system.plain(), workload, clients).output_tok_s * 1.001
 
 
+def test_prompts_that_do_not_fit_into_a_step_join_those_of_the_next() -> None:
+    """525 clients, 57 steps each, prompts of one token, room for 7 of them beside the drafts: in
+    every step there are as many, and no step is counted twice for those left over."""
+    system = System(
+        LLAMA, H200, find_engine("trtllm"), Parallel(8), setup=SpecSetup("ngram", 8),
+        acceptance=Acceptance.from_mean_length(5.056, 8), max_num_batched_tokens=525 * 9 + 7,
+    )
+    load = Workload(1, 287)
+    steps = decode_steps(287, system.tokens_per_step)
+    shape = system.decode_shape(525, load.mean_context)
+    prompts = tuple(PrefillChunk(1, last=True) for _ in range(9))
+    full_s = system.decode_step_s(replace(shape, prefill=prompts))
+    assert full_s > 1.1 * system.decode_step_s(shape)
+    found = closed_loop(system, load, 525)
+    assert 0.9 * steps * full_s < found.tpot_s * 286 < 1.001 * steps * full_s
+
+
 def test_by_hand_with_several_prompts_in_a_step() -> None:
     # 41 clients, 4 decode steps, one for the prompt, and the 1.5 that it waits before: each of 40
     # brings one into this step with probability 1 / 6.5. (A simulation of 2000 requests serves

@@ -101,6 +101,29 @@ def test_prompts_alone_fill_and_drain_the_pipeline() -> None:
     assert found.pipeline_s == pytest.approx(0.020)
 
 
+def test_a_prompt_beyond_the_budget_fills_its_first_microbatch() -> None:
+    """9000 tokens are 8192 and 808, as the engine cuts them; two prompts come at their own times.
+    A longer prompt never makes a round shorter."""
+    def dealt(*prompts: int) -> list[int]:
+        shape = StepShape(4, prefill=tuple(map(PrefillChunk, prompts)))
+        parts = [p.prefill_tokens for p, n in microbatches(shape, 4, 8192) for _ in range(n)]
+        return sorted(tokens for tokens in parts if tokens)
+
+    assert dealt(9000) == [808, 8192]
+    assert dealt(1000, 3000) == [2000, 2000]
+    assert dealt(9000, 9000) == [1616, 8192, 8192]
+    assert dealt(40_000) == [10_000] * 4
+
+    def round_s(tokens: int) -> float:
+        return round_of(
+            StepShape(8, prefill=(PrefillChunk(tokens),)), 4, 8192,
+            lambda part: trip(step_of(1e-3 + 1e-6 * part.tokens), 0.0, 0.0, 0.0, 32, 4),
+        ).total_s
+
+    rounds = [round_s(tokens) for tokens in range(1000, 40_000, 500)]
+    assert rounds == sorted(rounds)
+
+
 def test_the_last_stage_never_has_more_layers() -> None:
     assert stage_layers(32, 4) == (8, 8)
     assert stage_layers(61, 4) == (16, 15)
