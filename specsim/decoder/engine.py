@@ -10,9 +10,11 @@ Not thread-safe: call everything from one thread.
 """
 
 import time
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -104,7 +106,7 @@ class Engine:
         self._readback = Readback(device, self.lag)
         self.stats = EngineStats(accepted_per_position=[0] * k)
         self.timings: deque[StepTiming] = deque(maxlen=100_000)
-        self._waiting: deque[tuple[EngineRequest, float]] = deque()
+        self._waiting: list[tuple[float, EngineRequest, float]] = []  # due, request, arrival
         self._slots: dict[int, RunningSlot] = {}
         self._free = list(range(options.max_num_seqs))
         self._epochs = [0] * options.max_num_seqs
@@ -128,8 +130,11 @@ class Engine:
     def has_work(self) -> bool:
         return bool(self._waiting or self._slots or self._in_flight or self._cancelled)
 
-    def add(self, request: EngineRequest, arrival_s: float | None = None) -> None:
-        """Queue a request. Raises UsageError or CapacityError when it can never run."""
+    def add(
+        self, request: EngineRequest, arrival_s: float | None = None, due_s: float | None = None
+    ) -> None:
+        """Queue a request behind those that are due no later; due_s: its arrival if not given.
+        Raises UsageError or CapacityError when it can never run."""
         prompt, params = request.prompt_ids, request.params
         limit, vocab = self.options.max_model_len, self.target.config.vocab_size
         bad, stops = next((t for t in prompt if not 0 <= t < vocab), None), self._stops(params)
@@ -144,7 +149,7 @@ class Engine:
              "supported"),
         )
         known = {slot.request.request_id for slot in self._slots.values()}
-        known |= {waiting.request_id for waiting, _ in self._waiting}
+        known |= {waiting.request_id for _, waiting, _ in self._waiting}
         if request.request_id in known:
             raise UsageError(f"request id {request.request_id!r} is already running")
         need = self.pages.pages_for(self._reserve_tokens(request))
@@ -154,11 +159,13 @@ class Engine:
                 f"of {self.pages.page_size}, the cache has {self.pages.total}; raise kv_pages or "
                 "shorten the request"
             )
-        self._waiting.append((request, self.clock() if arrival_s is None else arrival_s))
+        arrival = self.clock() if arrival_s is None else arrival_s
+        due = arrival if due_s is None else due_s
+        insort(self._waiting, (due, request, arrival), key=itemgetter(0))
 
     def cancel(self, request_id: str) -> bool:
         """Stop a request; its slot is free at once. False when it is not known (any more)."""
-        for i, (request, _) in enumerate(self._waiting):
+        for i, (_, request, _) in enumerate(self._waiting):
             if request.request_id == request_id:
                 del self._waiting[i]
                 break
@@ -183,11 +190,11 @@ class Engine:
 
     def _admit(self) -> None:
         while self._waiting and self._free:
-            request, arrival = self._waiting[0]
+            _, request, arrival = self._waiting[0]
             pages = self.pages.reserve(self._reserve_tokens(request))
             if pages is None:
                 return
-            self._waiting.popleft()
+            del self._waiting[0]
             index = self._free.pop(0)
             result = RequestResult(request.request_id, len(request.prompt_ids),
                                    arrival_s=arrival, admitted_s=self.clock())

@@ -8,9 +8,9 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, NoReturn, TypeVar
 
-from pydantic import BeforeValidator, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ValidationError
 
-from specsim.checked import Rule, SparseShape, dotted, problem_of
+from specsim.checked import Broken, Rule, SparseShape, dotted, problem_of
 from specsim.jsonable import json_text
 from specsim.serve.errors import ApiError, bad
 
@@ -28,7 +28,15 @@ def _whole(value: object) -> object:
 
 
 Whole = Annotated[int, BeforeValidator(_whole)]
-Text = Annotated[str, Rule(A_STRING)]
+
+
+def _encodable(value: str) -> str:
+    if not valid_unicode(value):
+        raise Broken(A_STRING)
+    return value
+
+
+Text = Annotated[str, AfterValidator(_encodable), Rule(A_STRING)]
 
 B = TypeVar("B", bound=Body)
 

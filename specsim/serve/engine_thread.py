@@ -22,6 +22,9 @@ from specsim.errors import SpecSimError
 from specsim.serve.metrics import RequestTimes, ServeMetrics
 from specsim.serve.text import AnswerText
 
+# A request lets shorter ones pass that come within so many times what it may run itself.
+PATIENCE = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class Update:
@@ -87,6 +90,7 @@ class EngineThread:
         self.counts = engine.stats.snapshot()  # at the end of the last step
         self.failure: Exception | None = None
         self.mean_run_s = 1.0  # running mean of a request's time in its slot
+        self._token_s = 0.0  # the same for each of its tokens
         self._tokenizer, self._on_failure = tokenizer, on_failure
         # None: stop; a string: cancel that request.
         self._inbox: SimpleQueue[ServedRequest | str | None] = SimpleQueue()
@@ -193,7 +197,8 @@ class EngineThread:
     def _add(self, job: ServedRequest) -> Update | None:
         try:
             request = EngineRequest(job.request_id, job.prompt_ids, job.params)
-            self.engine.add(request, job.arrival_s)
+            patience_s = PATIENCE * self._token_s * job.params.max_tokens
+            self.engine.add(request, job.arrival_s, job.arrival_s + patience_s)
         except SpecSimError as error:
             self.metrics.finished("error")
             return Update(error=error)
@@ -269,7 +274,9 @@ class EngineThread:
         self.engine.cancel(name)  # a stop string ends a request that the engine still runs
         result = self.engine.finished[name]
         self._close(live)
-        self.mean_run_s += 0.2 * (live.last_output_s - result.admitted_s - self.mean_run_s)
+        run_s = live.last_output_s - result.admitted_s
+        self.mean_run_s += 0.2 * (run_s - self.mean_run_s)
+        self._token_s += 0.2 * (run_s / max(1, live.num_tokens) - self._token_s)
         self.metrics.finished(reason, RequestTimes(
             live.job.arrival_s, result.admitted_s, live.first_token_s, live.last_output_s,
             len(live.job.prompt_ids), live.num_tokens, live.job.params.max_tokens,

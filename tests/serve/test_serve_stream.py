@@ -144,6 +144,35 @@ def test_requests_beyond_slots_and_queue_get_429(model, tokenizer):
     assert after["num_requests_waiting"] == 0
 
 
+@pytest.mark.parametrize(("came_before_s", "first"), [(0.0, "short"), (30.0, "long")])
+def test_a_short_request_passes_long_ones_that_have_not_waited_long(
+    model, tokenizer, came_before_s, first
+):
+    """At 20 ms a token 100 tokens are patient for 20 s, 5 for one."""
+    engine = make_engine(model, max_num_seqs=1, closed=True)
+
+    async def work(client, service):
+        service.thread._token_s = 0.02
+        ended, calls = [], []
+        now = engine.clock()
+        for name, arrival_s, tokens in (
+            ("running", now, 20), ("long", now - came_before_s, 100), ("short", now, 5),
+        ):
+            engine.clock = lambda arrival_s=arrival_s: arrival_s
+            calls.append(client.open("/v1/completions", BODY | {"max_tokens": tokens}))
+            await until(lambda: service.thread.num_open == len(calls))
+            calls[-1].task.add_done_callback(lambda _, name=name: ended.append(name))
+            if name == "running":
+                engine.permit(1)
+                await until(lambda: engine.num_running == 1)
+        engine.open()
+        for call in calls:
+            assert (await call.done()).status == 200
+        return ended
+
+    assert serve(engine, tokenizer, work)[1] == first
+
+
 def test_a_request_of_several_sequences_is_admitted_whole_or_not_at_all(model, tokenizer):
     engine = make_engine(model, max_num_seqs=1, closed=True)
 
