@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import random
 import shlex
 import socket
 import sys
@@ -212,6 +213,42 @@ def test_names_are_text_everywhere() -> None:
     assert status == 200 and EVIL.encode() not in body and b"&lt;img" in body
     assert EVIL in refused("/predict", choice=CHOICE | {EVIL: "1"})["message"]
     assert fields.field_of(f"{EVIL} --img") is None
+
+
+HOSTILE = (
+    "", " ", "0", "-1", "1", "1.5", "1e400", "nan", "inf", "9" * 30, "9" * 5000, "1,2", "1,,2", "a",
+    "true", "\x00", "\ud800", "\u202e\u0000", "ü𝕏", "\n", "-", "--help", "../x", "/dev/stdin", "{}",
+    "a" * 5000, "=1", "%s", "<b>", "1:2:3", "h100-sxm", "ngram", "fp8", "none", "0.5", "8", "1,8",
+)
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(1500, marks=pytest.mark.slow)])
+def test_whatever_a_link_or_a_page_sends_is_answered_or_refused(count: int) -> None:
+    """Fields with values at random, some of the wrong kind, and bodies of other shapes."""
+    draw, app = random.Random(count), create_app(CHOICE, TOKEN)
+    names = [*declared(PredictOptions), "x", "\ud800", ""]
+
+    def choice() -> object:
+        if draw.random() < 0.1:
+            return draw.choice([None, [], "x", 1, {"k": 3}, {"k": None}, {"k": {}}, {"k": ["1"]}])
+        return {**(CHOICE if draw.random() < 0.9 else {}),
+                **{draw.choice(names): draw.choice(HOSTILE) for _ in range(draw.randint(0, 3))}}
+
+    statuses = set()
+    for _ in range(count):
+        body = {"choice": choice(), "extra": 1}
+        if draw.random() < 0.3:
+            body["pinned"] = choice()
+        if draw.random() < 0.3:
+            body["point"] = draw.choice([0, 1, 2, -1, 1.5, 10**30, True, "1", None, [], 1e300])
+        path = draw.choice(["/predict", "/details", "/step", "/share"])
+        token = draw.choice([f"token={TOKEN}"] * 9 + ["token=%ff%00", "token=a&token=b", "x"])
+        status, _, text = call(path, body, app=app, query=token)
+        statuses.add(status)
+        assert status in (200, 400, 403), (path, body, text)
+        if status != 200:
+            assert "\n" not in json.loads(text)["error"]["message"], (path, body, text)
+    assert statuses == {200, 400, 403}
 
 
 # --- the form ---------------------------------------------------------------------------------
