@@ -3,13 +3,13 @@ all of them are written by one writer, whole or not at all."""
 
 import ast
 import os
-import resource
 import signal
 import socket
 import threading
 from pathlib import Path
 
 import pytest
+from small_disk import small_disk
 from sources import PACKAGE, modules, nodes_of
 
 from specsim.errors import FormatError, UsageError
@@ -164,15 +164,8 @@ def test_what_a_killed_process_left_is_taken_away(tmp_path):
 def test_a_full_disk_leaves_the_file_that_was_there(tmp_path):
     target = tmp_path / "a.csv"
     target.write_text("good")
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limit[1]))
-    try:
-        with pytest.raises(FormatError, match=r"cannot write .*File too large"):
-            write_whole(target, "x" * 100_000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        signal.signal(signal.SIGXFSZ, before)
+    with small_disk(10_000), pytest.raises(FormatError, match=r"cannot write .*File too large"):
+        write_whole(target, "x" * 100_000)
     assert target.read_text() == "good" and [p.name for p in tmp_path.iterdir()] == ["a.csv"]
 
 

@@ -21,6 +21,7 @@ from specsim.decoder.options import SamplingParams
 from specsim.decoder.requests import EngineRequest
 from specsim.decoder.transformer import Transformer
 from specsim.errors import FormatError
+from specsim.files import told
 from specsim.jsonable import json_text
 
 
@@ -72,7 +73,7 @@ def collect_answers(
     total = sum(len(a.out_ids) for a in known.values())
     todo = iter([i for i in range(len(prompts)) if i not in known])
     params = SamplingParams(max_tokens=max_new)
-    with path.open("a", encoding="utf-8") as file:
+    with told(path), path.open("a", encoding="utf-8") as file:
         while total < tokens and not stop():
             while engine.num_running + engine.num_waiting < engine.options.max_num_seqs:
                 number = next(todo, None)

@@ -18,6 +18,7 @@ import torch
 
 from specsim.calibrate.records import Measurement, RunHeader, point_key, read_records
 from specsim.errors import FormatError, SpecSimError, UsageError
+from specsim.files import check_writable, told
 from specsim.jsonable import json_text
 from specsim.measure.environment import clocks, device_facts, git_sha, now, software
 from specsim.measure.grid import grid_for, jobs_for
@@ -105,7 +106,7 @@ def measure(
     total = sum(len(job.points) for job in jobs)
     summary.known = sum(len(keys & known) for keys in keys_of)
     deadline = began + budget_s * (1 - _RESERVE)
-    with out.open("a", encoding="utf-8") as file:
+    with told(out), out.open("a", encoding="utf-8") as file:
         _write(file, header.to_dict())
         try:
             for job, keys in zip(jobs, keys_of, strict=True):
@@ -141,14 +142,11 @@ def prepare_file(out: Path, header: RunHeader) -> set[str]:
 
     Raises UsageError when the file's runs were of another machine, software, seed or plan.
     """
+    check_writable(out, "--out")
     if not out.exists() or out.stat().st_size == 0:
-        try:
+        with told(out):
             out.parent.mkdir(parents=True, exist_ok=True)
             out.touch()
-        except OSError as error:
-            raise UsageError(
-                f"cannot write {out}: {error.strerror}; choose another --out"
-            ) from None
         return set()
     try:
         found = read_records(out)

@@ -11,10 +11,12 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self
 
 from specsim.errors import FormatError, UsageError
+from specsim.files import told
 from specsim.jsonable import json_text
 from specsim.planning.executors.peers import build_id
 from specsim.planning.sweep import Sweep
@@ -175,14 +177,16 @@ class Journal:
     def _write(self, value: dict[str, object]) -> int:
         line = json_text(value, compact=True).encode() + b"\n"
         start = self._end
-        self._file.seek(start)
-        self._file.write(line)
-        self._file.flush()
+        with told(self.path or "the journal"):
+            self._file.seek(start)
+            self._file.write(line)
+            self._file.flush()
         self._end = start + len(line)
         return start
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # a full disk, which was said
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self

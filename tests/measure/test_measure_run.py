@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from small_disk import small_disk
 
 from measure_helpers import tiny
 from specsim.calibrate.records import Measurement, Timing, read_records
@@ -124,6 +125,17 @@ def test_interruption_keeps_everything_and_says_so(tmp_path) -> None:
     assert read_records(path).ends[0]["interrupted"] is True
     again = measure(PLAN, path, 100.0, clock=clock, jobs=jobs(clock))
     assert nodes(path) == [0, 1, 2] and not again.interrupted
+
+
+def test_a_full_disk_is_said_and_gone_on_from(tmp_path) -> None:
+    clock, path = Clock(), tmp_path / "m.jsonl"
+    measure(PLAN, path, 100.0, clock=clock, jobs=jobs(clock, stop=1))
+    with small_disk(path.stat().st_size + 300), pytest.raises(
+        UsageError, match=r"cannot write '.*m\.jsonl': File too large"
+    ):
+        measure(PLAN, path, 100.0, clock=clock, jobs=jobs(clock))
+    measure(PLAN, path, 100.0, clock=clock, jobs=jobs(clock))
+    assert nodes(path) == [0, 1, 2]
 
 
 def test_a_failing_job_is_noted_and_the_rest_measured(tmp_path) -> None:

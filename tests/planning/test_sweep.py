@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from small_disk import small_disk
 
 from specsim.api.sweep import build_sweep
 from specsim.api.sweep_task import run_tasks
@@ -159,6 +160,20 @@ def test_ctrl_c_keeps_what_is_finished_and_the_rest_follows(tmp_path: Path) -> N
         whole = outputs(second)
     with Journal.open(None, SMALL) as journal:
         assert outputs(run_sweep(SMALL, figures, journal, Here())) == whole
+
+
+def test_a_full_disk_is_said_and_gone_on_from(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    with Journal.open(path, SMALL) as journal:
+        run_sweep(SMALL, figures, journal, Here(stop_after=1))
+    with small_disk(path.stat().st_size + 30), Journal.open(path, SMALL) as journal, pytest.raises(
+        UsageError, match=r"cannot write '.*journal\.jsonl': File too large"
+    ):
+        run_sweep(SMALL, figures, journal, Here())
+    executor = Here()
+    with Journal.open(path, SMALL) as journal:
+        assert run_sweep(SMALL, figures, journal, executor).resumed == 2
+        assert len(executor.ran) == 4
 
 
 @pytest.mark.parametrize("cut", [1, 7, 40])
