@@ -192,8 +192,9 @@ class Journal:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """A run that was refused leaves no journal of nothing behind."""
-        if kind is not None and self._made and self.path is not None and not self.offsets:
+        """A run that was refused, or each of its tasks, leaves no journal of nothing behind."""
+        nothing = len(self.offsets) == self.refused
+        if kind is not None and self._made and self.path is not None and nothing:
             self.path.unlink(missing_ok=True)
         self.close()
 

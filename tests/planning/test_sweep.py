@@ -455,11 +455,13 @@ def test_all_outputs_and_a_second_run(
 
 
 def test_nothing_but_refusals_is_an_error(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     words = ("--run", "predict", "--set", "model=llama-3.1-405b", "--grid", "concurrency=1,2")
-    error = command(capsys, monkeypatch, "sweep", *words, "--workers", "1", code=2)
-    assert "every task was refused" in error
+    journal = tmp_path / "journal.jsonl"
+    error = command(
+        capsys, monkeypatch, "sweep", *words, "--workers", "1", "--journal", str(journal), code=2)
+    assert "every task was refused" in error and not journal.exists()
 
 
 @pytest.mark.slow
