@@ -9,7 +9,7 @@ from specsim.options.measured import ValidateLiveCommand
 @command(
     ValidateLiveCommand,
     "specsim validate live --url http://localhost:8000 qwen3-8b --concurrency 1,8",
-    "specsim validate live --url http://localhost:8000 qwen3-8b --pinned 2.5 --concurrency 1",
+    "specsim validate live --url http://localhost:8000 qwen3-8b --pinned 2.5",
 )
 def live(options: ValidateLiveCommand) -> None:
     """Measure a live server and compare with the prediction. Drives the server at URL, simulates
