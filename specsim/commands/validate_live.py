@@ -9,7 +9,7 @@ from specsim.options.measured import ValidateLiveCommand
 @command(
     ValidateLiveCommand,
     "specsim validate live --url http://localhost:8000 qwen3-8b --concurrency 1,8",
-    "specsim validate live --url http://localhost:8000 qwen3-8b --pinned 2.5",
+    "specsim validate live --url http://gpu1:8000 qwen3-8b --pinned 2.5 --rate 1",
 )
 def live(options: ValidateLiveCommand) -> None:
     """Measure a live server and compare with the prediction. Drives the server at URL, simulates
