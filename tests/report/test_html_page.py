@@ -256,6 +256,9 @@ def test_a_short_wide_table_has_its_headers_beside_each_figure() -> None:
     headers = ["clients", *(f"figure {i}, ms" for i in range(8))]
     rows = [["1", *["2.00"] * 8], ["2", *["3.00"] * 8]]
     assert table(headers, rows, "").count('data-label="figure 3, ms"') == 2
+    twice = ["rate", "TPOT, ms", "plain, ms", "TTFT, ms", "plain, ms", *headers[5:]]
+    told = table(twice, rows, "")
+    assert all(f'data-label="{label}: plain, ms"' in told for label in ("TPOT", "TTFT"))
     assert "data-label" not in table(headers[:3], [row[:3] for row in rows], "")
     assert "data-label" not in table(headers, rows * 20, "")
 

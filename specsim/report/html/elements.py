@@ -78,7 +78,11 @@ def table(
     def kind(column: int, cell: Child = "") -> str | None:
         return ("long" if len(str(cell)) > LONG else None) if column in left else "n"
 
+    names = [text.partition(",")[0] for text in headers]
+
     def named(column: int) -> str | None:
+        if column and names.count(names[column]) > 1:  # "plain", told apart by what is before it
+            return f"{names[column - 1]}: {headers[column]}" if cards else None
         return headers[column] or None if cards else None
 
     def label(cell: Child) -> Html:
