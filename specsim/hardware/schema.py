@@ -18,8 +18,8 @@ from specsim.hardware.profile import HardwareProfile, KernelTable
 from specsim.units import DTYPE_BYTES
 
 ARCHS = (
-    "turing", "ampere", "ada", "hopper", "blackwell", "blackwell-consumer",
-    "cdna3", "cdna4", "rdna3.5", "xe2", "cpu", "other",
+    "volta", "turing", "ampere", "ada", "hopper", "blackwell", "blackwell-consumer",
+    "cdna2", "cdna3", "cdna4", "rdna3", "rdna3.5", "rdna4", "xe2", "cpu", "other",
 )
 KINDS = ("gpu", "cpu")
 

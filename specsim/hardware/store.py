@@ -35,7 +35,7 @@ _NOISE = frozenset(
 # Words that describe a card; they may stand beside its number where they are true of it.
 _DESCRIBING = frozenset(
     {"pcie", "sxm", "oam", "nvlink", "hbm", "gddr", "se", "server", "edition"}
-    | {"turing", "ampere", "ada", "hopper", "blackwell", "xe2"}
+    | {"volta", "turing", "ampere", "ada", "hopper", "blackwell", "xe2"}
 )
 
 

@@ -61,7 +61,7 @@ def test_a_source_lifts_the_assumption() -> None:
         ("sms = 132", "sms = inf", "outside"),
         ("sms = 132", f"sms = 1{'0' * 400}", "more than 30 digits"),
         ("bf16 = 989e12", "bf16 = -1", "outside"),
-        ('arch = "hopper"', 'arch = "hoper"', "device.arch = 'hoper' must be one of turing"),
+        ('arch = "hopper"', 'arch = "hoper"', "device.arch = 'hoper' must be one of volta"),
         ('arch = "hopper"', "arch = 9", "must be a string"),
         ('arch = "hopper"', "", "device.arch is missing"),
         ("sms = 132", "", "sms is missing; write [device] sms"),

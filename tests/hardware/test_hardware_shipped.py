@@ -53,12 +53,13 @@ def test_figures_hang_together(name: str) -> None:
     wide = flops["bf16"]
     if "fp16" in flops:
         assert flops["fp16"] == flops["bf16"]
-    if "fp8" in flops:  # each halving of the width about doubles the rate
+    # Each halving of the width about doubles the rate, except in Gaudi 3's engines.
+    if "fp8" in flops and name != "gaudi3":
         assert flops["fp8"] == pytest.approx(2 * wide, rel=0.02)
     if "fp4" in flops:
         assert 1.9 * flops["fp8"] <= flops["fp4"] <= 4.1 * flops["fp8"]
     # Ridge point: rows at which a 16-bit product stops being bound by memory.
-    assert 5 <= wide / profile.mem_bytes_per_s <= 800
+    assert 5 <= wide / profile.mem_bytes_per_s <= 1000
     assert profile.l2_bytes < profile.mem_bytes
     assert profile.link_bytes_per_s < profile.mem_bytes_per_s
 

@@ -50,6 +50,16 @@ MINIMAL = Path(__file__).with_name("minimal.toml").read_text()
         ("GeForce RTX 5090 32GB Blackwell PCIe", "rtx-5090"),
         ("L40S 48 GB Ada PCIe", "l40s"),
         ("H100 Hopper", "h100-sxm"),
+        ("Tesla T4", "t4"),
+        ("Tesla V100-SXM2-32GB", "v100"),
+        ("NVIDIA A100-PCIE-40GB", "a100-pcie-40gb"),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada"),
+        ("RTX PRO 6000 Blackwell Workstation Edition", "rtx-pro-6000-ws"),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "rtx-pro-6000-max-q"),
+        ("GeForce RTX 4070 Ti SUPER", "rtx-4070-ti-super"),
+        ("AMD Radeon RX 7900 XTX", "rx-7900-xtx"),
+        ("Intel Gaudi2", "gaudi2"),
     ],
 )
 def test_names_as_people_type_them(typed: str, name: str) -> None:
@@ -65,7 +75,7 @@ def test_unknown_names_get_near_matches(typed: str, near: str) -> None:
         load_profile(typed)
 
 
-@pytest.mark.parametrize("typed", ["A100 PCIe 40GB", "RTX 4090 48GB", "L40S SXM", "MI300X PCIe"])
+@pytest.mark.parametrize("typed", ["V100 PCIe", "RTX 4090 48GB", "L40S SXM", "MI300X PCIe"])
 def test_what_is_not_true_of_a_card_finds_none(typed: str) -> None:
     with pytest.raises(ProfileError, match="unknown GPU"):
         load_profile(typed)
