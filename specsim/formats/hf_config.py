@@ -16,9 +16,12 @@ from pathlib import Path
 from specsim.data import data_table
 from specsim.errors import FormatError, ModelConfigError, shown
 from specsim.formats import (  # noqa: F401
+    hf_classic,
     hf_delta,
     hf_dense,
     hf_hybrid,
+    hf_mamba,
+    hf_mixtures,
     hf_mla,
     hf_moe,
     hf_sparse,
@@ -119,11 +122,14 @@ def _text_fields(top: HfConfig) -> tuple[TextConfig, str]:
     kind = WRAPPERS.get(kind, kind)
     if kind not in READERS:
         raise unknown_architecture(top)
-    return TextConfig.of(raw, where), kind
+    spelt = _KNOWN["spellings"].get(_KNOWN["spelt_as"].get(kind, kind), {})
+    usual = {spelt.get(name, name): value for name, value in raw.items() if name not in spelt}
+    usual |= {spelt[name]: value for name, value in raw.items() if name in spelt}
+    return TextConfig.of(usual, where), kind
 
 
 def unknown_architecture(top: HfConfig) -> ModelConfigError:
-    """The error for a model_type nobody here can read; it lists those that are known."""
+    """The error for a model_type nobody here can read, with those that are near."""
     kind = top.model_type
     names = top.raw.get("architectures")
     arch = names[0] if isinstance(names, list) and names else ""
@@ -132,10 +138,9 @@ def unknown_architecture(top: HfConfig) -> ModelConfigError:
         return ModelConfigError(f"{top.where}: model_type {what}: not modelled: {UNMODELLED[kind]}")
     near = difflib.get_close_matches(kind, [*READERS, *WRAPPERS], n=2)
     hint = f"; near: {', '.join(near)}" if near else ""
-    # A wrapper stands for the text part of the same name.
-    known = ", ".join(sorted({name.removesuffix("_text") for name in (*READERS, *WRAPPERS)}))
     return ModelConfigError(
-        f"{top.where}: model_type {what} is not a known architecture{hint}; known: {known}"
+        f"{top.where}: model_type {what} is not a known architecture{hint}; if it is built as one "
+        "of the families that `specsim models` shows, give a copy of the file with that model_type"
     )
 
 

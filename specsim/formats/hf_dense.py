@@ -36,11 +36,13 @@ _FUSED = LayerNames(dense=("gate_up_proj", "down_proj"))
 class Dense:
     """What a family of alike layers is made of.
 
-    qkv_bias, o_bias, mlp_bias: biases of the projections. norms: of the layer's width. windows:
-    layers may see `sliding_window` tokens only (`windows_asked`: only with use_sliding_window;
-    `window`: of a file that does not mention it; null is none). gated: an output gate as wide as
-    the queries. head_dim_given: the file must say
-    head_dim. tied: the architecture's default. names: of its modules.
+    qkv_bias, o_bias, mlp_bias: biases of the projections. norms: of the layer's width, a norm with
+    a bias counting as two; final_norms alike. windows: layers may see `sliding_window` tokens only
+    (`windows_asked`: only with use_sliding_window). gated: an output gate as wide as the queries;
+    mlp_gated: three matrices in the MLP. head_dim_given: the file must say head_dim. tied: the
+    architecture's default. positions: rows of a table of learned positions beyond the context.
+    defaults: of fields that the file does not mention. inert: fields that cost nothing here.
+    names: of its modules.
     """
 
     name: str
@@ -49,13 +51,17 @@ class Dense:
     mlp_bias: Flag = ("mlp_bias", False)
     qk_norm: str = "none"
     norms: int = 2
+    final_norms: int = 1
     windows: bool = False
     windows_asked: bool = False
-    window: int = 0
     head_dim_given: bool = False
     tied: bool = False
     any_activation: bool = False
     gated: bool = False
+    mlp_gated: bool = True
+    positions: int | None = None
+    defaults: tuple[tuple[str, object], ...] = ()
+    inert: tuple[str, ...] = ()
     names: LayerNames = LayerNames()
 
 
@@ -71,7 +77,9 @@ _USE_BIAS = ("use_bias", False)
 # model_types -> parts. Some layers of SmolLM3 skip RoPE, which costs nothing.
 FAMILIES: dict[tuple[str, ...], Dense] = {
     ("llama", "granite"): Dense("llama", windows=True),
-    ("mistral", "ministral"): Dense("mistral", False, False, windows=True, window=4096),
+    ("mistral", "ministral"): Dense(
+        "mistral", False, False, windows=True, defaults=(("sliding_window", 4096),)
+    ),
     ("ministral3",): Dense("mistral", False, False, windows=True),
     ("qwen2",): _QWEN2,
     ("qwen3",): _QWEN3,
@@ -87,6 +95,14 @@ FAMILIES: dict[tuple[str, ...], Dense] = {
         "seed_oss", ("attention_bias", True), ("attention_out_bias", False), head_dim_given=True
     ),
     ("smollm3",): Dense("smollm3", windows=True, tied=True),
+    ("cwm",): Dense("llama", windows=True),
+    ("iquestcoder", "internlm2", "internlm3", "exaone", "baichuan"): Dense(
+        "llama", _BIAS, False
+    ),
+    ("chatglm",): Dense(
+        "chatglm", _BIAS, False,
+        inert=("multi_query_attention", "attention_softmax_in_fp32", "post_layer_norm", "rmsnorm"),
+    ),
     ("hunyuan_v1_dense",): Dense("hunyuan", qk_norm="head", tied=True),
     ("muse_glimmer_text",): Dense(
         "muse_glimmer", norms=4, windows=True, head_dim_given=True, gated=True
@@ -100,8 +116,9 @@ def dense(parts: Dense, f: TextConfig) -> ModelPlan:
     if not parts.any_activation:
         gated = ("silu", "gelu_pytorch_tanh", "swish")
         f.require("hidden_act", gated, "is not a gated activation")
-    if parts.window:
-        f = f.with_default("sliding_window", parts.window)
+    for name, value in parts.defaults:
+        f = f.with_default(name, value)
+    f.costs_nothing(*parts.inert)
     if parts.qkv_bias is True:
         f.costs_nothing("attention_bias")  # it has them whether the file says so or not
     hidden, count = f.hidden_size, f.num_hidden_layers
@@ -120,11 +137,15 @@ def dense(parts: Dense, f: TextConfig) -> ModelPlan:
         )
         for size in sizes
     }
-    ffn = DenseMLP(f.intermediate_size, bias=_flag(f, parts.mlp_bias))
+    ffn = DenseMLP(f.intermediate_size, parts.mlp_gated, _flag(f, parts.mlp_bias))
     layers = [
         decoder_layer(mixers[size], ffn, parts.norms * hidden, parts.names) for size in sizes
     ]
-    return plan(f, parts.name, layers, tied=parts.tied)
+    result = plan(f, parts.name, layers, tied=parts.tied)
+    result.final_norm_weights = parts.final_norms * hidden
+    if parts.positions is not None:
+        result.tables = ((f.max_position_embeddings + parts.positions, hidden),)
+    return result
 
 
 def _flag(f: TextConfig, flag: Flag) -> bool:

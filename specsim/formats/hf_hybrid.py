@@ -173,7 +173,7 @@ def _blocks(
 def _block(f: TextConfig, kind: str, hidden: int) -> LayerPlan:
     if kind == "mamba":
         modules = Modules(mixer=("mixer.in_proj", "mixer.out_proj"))
-        return LayerPlan(_mamba(f), None, hidden, modules)
+        return LayerPlan(mamba2(f), None, hidden, modules)
     if kind == "attention":
         bias = f.flag("attention_bias", False)
         f = f.with_default("head_dim", f.attention_head_dim)  # the older files
@@ -203,7 +203,7 @@ def _relu2_moe(f: TextConfig) -> MoE:
     )
 
 
-def _mamba(f: TextConfig) -> Mamba2:
+def mamba2(f: TextConfig) -> Mamba2:
     n_heads = f.mamba_num_heads
     groups = f.n_groups
     if n_heads % groups:

@@ -98,6 +98,12 @@ class TextConfig(ConfigObject):
     use_bias: Switch = False
     use_qkv_bias: Switch = False
     use_qk_norm: Switch | None = None
+    bias: Switch = False
+    use_parallel_residual: Switch = False
+    new_decoder_architecture: Switch = False
+    multi_query: Switch = True
+    num_kv_heads: Heads = needed()
+    num_ln_in_parallel_attn: Few | None = None
     attn_output_gate: Switch = True
     attention_k_eq_v: Switch = False
     global_head_dim: HeadDim | None = None
@@ -191,6 +197,9 @@ class TextConfig(ConfigObject):
     shared_experts: Few = either(
         0, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts"
     )
+    shared_mlp_width: WidthOrNone = either(0, "shared_intermediate_size")
+    use_expert_bias: Switch = True
+    lm_head_bias: Switch = False
     moe_latent_size: WidthOrNone = 0
     routed_expert_hidden_size: WidthOrNone | None = None
     latent_moe_use_norm: Switch = False
@@ -213,6 +222,8 @@ class TextConfig(ConfigObject):
     mlp_only_layers: Integers = ()
     mlp_layer_types: Strings | None = None
     first_k_dense_replace: LayersOrNone | None = None
+    num_dense_layers: LayersOrNone = 0
+    global_attn_every_n_layers: Layers = 4
     moe_layer_freq: Layers = 1
     moe_layers: Integers = ()
     moe_layer_start_index: LayersOrNone = 1
@@ -241,8 +252,15 @@ class TextConfig(ConfigObject):
     mamba_head_dim: HeadDim = needed()
     n_groups: Heads = needed("n_groups", "mamba_n_groups")
     ssm_state_size: HeadDim = needed("ssm_state_size", "mamba_state_size")
-    conv_kernel: Kernel = either(4, "conv_kernel", "mamba_d_conv")
+    conv_kernel: Kernel = either(4, "conv_kernel", "mamba_d_conv", "conv_L_cache")
     use_conv_bias: Switch = True
+    mamba_rms_norm: Switch = False
+    attn_layer_indices: Integers = ()
+    full_attn_idxs: Integers = ()
+    conv_bias: Switch = False
+    block_auto_adjust_ff_dim: Switch = True
+    block_ffn_dim_multiplier: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    block_multiple_of: Width = 256
     hybrid_override_pattern: Text = ""
     layers_block_type: Strings | None = None
     # heads for multi-token prediction

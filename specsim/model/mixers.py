@@ -355,6 +355,7 @@ class Mamba2(Mixer):
     state_dtype: str = "fp32"
     conv_bias: bool = True
     proj_bias: bool = False
+    gate_norm: bool = True
     weight: WeightFormat = BF16
 
     @property
@@ -370,7 +371,7 @@ class Mamba2(Mixer):
         inner, conv_width = self.widths()
         matrices = hidden * (inner + conv_width + self.n_heads) + inner * hidden
         plain = conv_width * (self.conv_kernel + self.conv_bias)
-        plain += 3 * self.n_heads + inner  # A, D and dt_bias; the gated norm
+        plain += 3 * self.n_heads + self.gate_norm * inner  # A, D and dt_bias
         if self.proj_bias:
             plain += inner + conv_width + self.n_heads + hidden
         return PartCount(matrices, plain)
@@ -383,3 +384,27 @@ class Mamba2(Mixer):
 
     def heads(self) -> tuple[tuple[str, int], ...]:
         return (("state-space heads", self.n_heads),)
+
+
+@dataclass(frozen=True, slots=True)
+class ShortConvolution(Mixer):
+    """Gated short convolution (LFM2): a token gives an input and two gates of the layer's width;
+    the last kernel - 1 gated inputs are all that a sequence keeps."""
+
+    tag: ClassVar[str] = "short_convolution"
+
+    conv_kernel: int = 3
+    bias: bool = False
+    stream: int = 0  # the layer's width
+    weight: WeightFormat = BF16
+
+    @property
+    def label(self) -> str:
+        return "conv"
+
+    def count(self, hidden: int) -> PartCount:
+        biases = 5 * hidden if self.bias else 0  # of three inputs, the convolution and the output
+        return PartCount(4 * hidden * hidden, hidden * self.conv_kernel + biases)
+
+    def state(self) -> RecurrentState:
+        return RecurrentState(0, "fp32", self.stream, self.conv_kernel)

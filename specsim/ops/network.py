@@ -23,6 +23,7 @@ from specsim.model.mixers import (
     LatentAttention,
     Mamba2,
     Mixer,
+    ShortConvolution,
 )
 from specsim.model.part import BF16, PLAIN_BYTES, WeightFormat
 from specsim.model.sparse_mixers import CompressedAttention, SparseAttention
@@ -33,7 +34,12 @@ from specsim.ops.attention import (
     latent_context,
     latent_rows,
 )
-from specsim.ops.convolved import convolved_context, convolved_rows
+from specsim.ops.convolved import (
+    convolved_context,
+    convolved_rows,
+    short_context,
+    short_rows,
+)
 from specsim.ops.extras import EXTRAS
 from specsim.ops.ffn import ffn_ops
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
@@ -78,6 +84,7 @@ MIXERS: dict[type[Mixer], MixerOps] = {
     DeltaNet: MixerOps(delta_net_rows, delta_net_context),
     DeltaAttention: MixerOps(delta_attention_rows, delta_attention_context),
     Mamba2: MixerOps(mamba2_rows, mamba2_context),
+    ShortConvolution: MixerOps(short_rows, short_context),
 }
 
 

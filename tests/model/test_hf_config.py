@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specsim.errors import FormatError, ModelConfigError, SpecSimError, shown
-from specsim.formats.hf_config import READERS, WRAPPERS, load_config, model_from_config, read_model
+from specsim.formats.hf_config import load_config, model_from_config, read_model
 from specsim.formats.hf_object import MAX_FILE_BYTES
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.catalogue import catalogue_root, find_model, same_shapes
@@ -121,13 +121,13 @@ def test_gemma_layers_share_a_cache_of_their_kind_only() -> None:
         model_from_config(config)
 
 
-def test_unknown_architecture_names_itself_and_the_known_ones() -> None:
+def test_unknown_architecture_names_itself_and_the_way_on() -> None:
     for config in (llama(model_type="mamba9"), {"model_type": "mamba9", "text_config": {}}):
         with pytest.raises(ModelConfigError) as caught:
             model_from_config(config, "new")
         message = str(caught.value)
         assert "'mamba9'" in message
-        assert all(name.removesuffix("_text") in message for name in (*READERS, *WRAPPERS))
+        assert "`specsim models`" in message
     with pytest.raises(ModelConfigError, match="near: qwen3"):
         model_from_config(llama(model_type="qwen3x"))
     with pytest.raises(ModelConfigError, match="'WeirdForCausalLM'"):

@@ -23,7 +23,7 @@ CASES = [
     json.loads(line)
     for line in Path(__file__).with_name("reference_small.jsonl").read_text().splitlines()
 ]
-COUNTED_THERE = ("gpt_oss", "ernie4_5_moe")  # their router biases are parameters there too
+COUNTED_THERE = ("gpt_oss", "ernie4_5_moe", "afmoe")  # their router biases are parameters there too
 
 
 def ident(case: dict[str, Any]) -> str:

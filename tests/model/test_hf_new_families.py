@@ -22,6 +22,8 @@ from specsim.model.mixers import (
     ConvolvedAttention,
     DeltaAttention,
     LatentAttention,
+    Mamba2,
+    ShortConvolution,
 )
 from specsim.ops.network import MIXERS
 from specsim.ops.passes import pass_ops, target_pass
@@ -90,14 +92,17 @@ def test_cache_and_state_of_hybrids() -> None:
         ),
         Attention(8, 2, 32, head_gate=True),
         LatentAttention(8, 32, 64, 16, 8, 16, input_mult=2),
+        ShortConvolution(3, True, 64),
+        Mamba2(4, 16, 2, 8, gate_norm=False),
     ],
     ids=[
         "kda", "wide gate", "wide gates", "gated latent", "a gate per latent head",
         "narrow values", "convolved", "convolved by token", "a gate per head", "joined input",
+        "short convolution", "no gated norm",
     ],
 )
 def test_a_pass_reads_each_matrix_once(
-    mixer: DeltaAttention | Attention | LatentAttention
+    mixer: DeltaAttention | Attention | LatentAttention | ShortConvolution | Mamba2
 ) -> None:
     """What the operations read is what the mixer counts, vectors apart."""
     before, after = MIXERS[type(mixer)].rows(mixer, 64, 4.0, 1, 1.0, "m")
@@ -299,3 +304,35 @@ def test_mimo_needs_its_patterns() -> None:
     for field, value in (("hybrid_layer_pattern", [0]), ("moe_layer_freq", 1)):
         with pytest.raises(ModelConfigError, match=rf"{field} = .*for each of the 2 layers"):
             model_from_config({**config, field: value})
+
+
+OPT: dict[str, object] = {
+    "model_type": "opt", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "vocab_size": 100, "ffn_dim": 256, "max_position_embeddings": 128, "word_embed_proj_dim": 64,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"do_layer_norm_before": False}, "do_layer_norm_before"),
+        ({"word_embed_proj_dim": 32}, "word_embed_proj_dim"),
+        ({"ffn_dim": "wide"}, "intermediate_size"),
+        ({"ffn_dim": None}, "intermediate_size"),
+        ({"model_type": "falcon", "parallel_attn": False}, "parallel_attn"),
+        ({"model_type": "falcon", "new_decoder_architecture": True}, "num_kv_heads"),
+        ({"model_type": "gpt2", "n_head": 3}, "num_attention_heads"),
+        ({"model_type": "phi", "intermediate_size": 64, "qk_layernorm": True}, "qk_layernorm"),
+        ({"model_type": "falcon_h1", "projectors_bias": True}, "projectors_bias"),
+        ({"model_type": "lfm2", "intermediate_size": 64, "layer_types": ["x", "y"]}, "layer_types"),
+    ],
+)  # fmt: skip
+def test_parts_of_older_families_are_refused_by_name(changed: dict[str, Any], named: str) -> None:
+    with pytest.raises(ModelConfigError, match=named):
+        model_from_config({**OPT, **changed})
+
+
+def test_spellings_of_older_families() -> None:
+    assert parameters(model_from_config(OPT)).text == (
+        100 * 64 + 130 * 64 + 2 * (4 * 64 * 64 + 4 * 64 + 2 * 64 * 256 + 256 + 64 + 4 * 64) + 128
+    )

@@ -37,7 +37,7 @@ def reference_rows() -> list[tuple[str, int]]:
 # Families whose router adds one correction bias per expert that the reference keeps as a buffer.
 BUFFERED = (
     "deepseek_v3", "deepseek_v32", "glm4_moe", "glm5_next", "minimax_m2", "minimax_m3",
-    "nemotron_h", "hy_v3",
+    "nemotron_h", "hy_v3", "lfm2",
 )
 
 
