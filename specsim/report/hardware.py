@@ -17,10 +17,12 @@ _LEGEND = (
 
 def profiles_section(profiles: Sequence[HardwareProfile]) -> Section:
     """The list of devices."""
-    headers = ["gpu", "memory", "bandwidth", "bf16", "fp8", "SMs", "link", "kernels"]
-    units = ["", "GB", "TB/s", "TFLOP/s", "TFLOP/s", "", "GB/s", ""]
+    headers = ["gpu", "memory", "bandwidth", "bf16", "fp8", "link", "kernels", "SMs"]
+    units = ["", "GB", "TB/s", "TFLOP/s", "TFLOP/s", "GB/s", "", ""]
     return Section("", "", [
-        Table(headers, [_row(profile) for profile in profiles], units=units), Lines(_LEGEND)])
+        Table(headers, [_row(profile) for profile in profiles], units=units, detail=1),
+        Lines(_LEGEND),
+    ])
 
 
 def _scaled(value: float | None, factor: float, digits: str) -> str:
@@ -28,16 +30,16 @@ def _scaled(value: float | None, factor: float, digits: str) -> str:
 
 
 def _row(profile: HardwareProfile) -> list[str]:
-    """One line of the list: GB, TB/s, TFLOP/s, link GB/s, how the kernels are known."""
+    """One line of the list: GB, TB/s, TFLOP/s, link GB/s, how the kernels are known, SMs."""
     return [
         profile.name,
         _scaled(profile.mem_bytes, 1e9, ".0f"),
         _scaled(profile.mem_bytes_per_s, 1e12, ".3g"),
         _scaled(profile.flops.get("bf16"), 1e12, ".4g"),
         _scaled(profile.flops.get("fp8"), 1e12, ".4g"),
-        str(profile.sms),
         _scaled(profile.link_bytes_per_s, 1e9, ".0f"),
         profile.kernels_known,
+        str(profile.sms),
     ]
 
 
