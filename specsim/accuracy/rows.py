@@ -261,7 +261,8 @@ def published_case(row: Mapping[str, str]) -> PublishedCase:
         acceptance = Acceptance.from_mean_length(
             al if al is not None else 1 + 0.5 * setup.k, setup.k, source="row"
         )
-    kv = (row.get("kv_dtype") or "").strip() or _kv_default(row, spec)
+    kv = (row.get("kv_dtype") or "").strip() or (
+        _kv_stated(row) or engine.kv_dtype(spec, profile.arch))
     system = System(
         spec, profile, engine, parallel, kv_dtype=kv, setup=setup, acceptance=acceptance,
         max_num_seqs=max(concurrency, 1),
@@ -307,14 +308,14 @@ _DISAGGREGATED = re.compile(r"disaggregated TP\d+ prefill \+ TP(\d+) decode")
 _KV_NOTE = re.compile(r"\bKV (fp8|bf16)\b|\b(fp8|bf16) KV\b")
 
 
-def _kv_default(row: Mapping[str, str], spec: ModelSpec) -> str:
+def _kv_stated(row: Mapping[str, str]) -> str:
     noted = _KV_NOTE.search(row.get("notes") or "")
     if noted:
         return noted[1] or noted[2]
     name = (row.get("target_model") or "").lower()
     if _is_mindrouter(row) and name.startswith("gemma"):
         return "fp8"  # stated in the capacity report
-    return spec.default_kv_dtype
+    return ""
 
 
 def silicon_case(row: Mapping[str, str], row_id: str) -> PublishedCase:

@@ -157,7 +157,8 @@ def _built(
     if options.host_w is not None:
         profile = replace(profile, host_w=options.host_w)
     engine = find_engine(options.engine)
-    kv = spec.default_kv_dtype if options.kv in (None, "auto") else cache_dtype(options.kv)
+    kv = cache_dtype(options.kv or "auto")
+    kv = engine.kv_dtype(spec, profile.arch) if kv == "auto" else kv
     kv_dtype_bytes(spec, kv)  # refuses an unknown dtype
     parallel = _parallel(options, spec, profile, warnings)
     setup, acceptance, known = _speculation(options, spec, engine, parallel, warnings)

@@ -169,6 +169,8 @@ class EngineProfile:
     graph_unit: 'tokens' or 'requests': what graph_max counts. Above it decode runs eagerly.
     graph_max_by_arch: exceptions by hardware arch.
     prompt_op_by_arch: factors on prompt_op_s by hardware arch (launches cost more under ROCm).
+    fp8_choosers: architectures where the cache of latent layers that choose what they attend to is
+        of 8 bits unless something else is asked for.
     inherit: the packaged profile that gave what its file leaves out, '' for none.
     eager_drafters: methods whose draft passes run without CUDA graphs.
     piecewise_targets: kinds of target (TARGET_KINDS) whose drafters replay graphs only between
@@ -207,6 +209,7 @@ class EngineProfile:
     graph_max: int = 512
     graph_max_by_arch: Mapping[str, int] = field(default_factory=dict)
     prompt_op_by_arch: Mapping[str, float] = field(default_factory=dict)
+    fp8_choosers: tuple[str, ...] = ()
     inherit: str = ""
     eager_drafters: tuple[str, ...] = ()
     piecewise_targets: tuple[str, ...] = ()
@@ -244,6 +247,12 @@ class EngineProfile:
 
     def graph_limit(self, arch: str) -> int:
         return self.graph_max_by_arch.get(arch, self.graph_max)
+
+    def kv_dtype(self, spec: ModelSpec, arch: str) -> str:
+        """Cache dtype of a model where none is asked for."""
+        chooses = any(getattr(g.mixer, "kv_lora_rank", 0) and getattr(g.mixer, "index_topk", 0)
+                      for g in spec.layers)
+        return "fp8" if chooses and arch in self.fp8_choosers else spec.default_kv_dtype
 
     def unsplit(self, family: str, arch: str, kv_dtype: str) -> bool:
         """Whether attention of this family splits no cache in a verify step."""

@@ -15,7 +15,13 @@ from specsim.model.part import BF16, PLAIN_BYTES
 from specsim.ops.indexer import index_scores
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
-from specsim.ops.shapes import AttentionDecode, AttentionPrefill, LatentDecode, LatentPrefill
+from specsim.ops.shapes import (
+    AttentionDecode,
+    AttentionPrefill,
+    LatentDecode,
+    LatentPrefill,
+    SparsePrefill,
+)
 from specsim.ops.spread import Contexts, causal_keys, mean_seen
 from specsim.ops.work import Rows, Work, shard
 from specsim.units import DTYPE_BYTES
@@ -141,7 +147,8 @@ def latent_context(
     a: LatentAttention, work: Work, tp: int, kv_dtype: str, count: float, prefix: str,
     state_copies: float = 0.0,
 ) -> list[OpCost]:
-    """MLA over the cache: absorbed form for decode, expanded form for prefill.
+    """MLA over the cache: absorbed form for decode and where prompts choose what they attend to,
+    expanded form for other prompts.
 
     The latent cache (kv_lora_rank + rope per token) is one head that every query head shares,
     so tensor parallelism divides the heads but not the cache.
@@ -150,16 +157,19 @@ def latent_context(
     nope, rope, vd, kl = a.qk_nope_head_dim, a.qk_rope_head_dim, a.v_head_dim, a.kv_lora_rank
     latent, kvb = kl + rope, DTYPE_BYTES[kv_dtype]
     ops = index_scores(a, work, count, prefix) if a.index_heads else []
+
+    def absorbed(rows: float) -> list[OpCost]:
+        # q_nope W_uk and attn W_uv are per-head products; FLOPs and weight bytes equal those of
+        # one product of width heads * width. Engines keep both in 16 bits.
+        return [gemm(f"{prefix}.{name}", rows, heads * width, kl, BF16, count)
+                for name, width in (("absorb_k", nope), ("absorb_v", vd))]
+
     if work.seqs > 0:
         attended = mean_seen(work.ctx, work.variation, a.window)
         attended = min(attended, float(a.index_topk)) if a.index_topk else attended
         m = work.seqs * work.q_len
-        # Absorbed: q_nope W_uk and attn W_uv are per-head products; FLOPs and weight bytes
-        # equal those of one product of width heads * width. Engines keep both in 16 bits.
-        for name, width in (("absorb_k", nope), ("absorb_v", vd)):
-            ops.append(gemm(f"{prefix}.{name}", m, heads * width, kl, BF16, count))
-        keys = causal_keys(attended, work.q_len)
-        keys = min(keys, float(a.window)) if a.window else keys
+        ops += absorbed(m)
+        keys = causal_keys(attended, work.q_len, a.window)
         ops.append(
             OpCost(
                 f"{prefix}.decode",
@@ -170,27 +180,27 @@ def latent_context(
                 count=count,
             )
         )
-    if work.prefill:
-        # Expanded: the latents of the chunks and of the cache before them become full heads.
-        held = sum(new + cached for new, cached in work.prefill)
+    topk = a.index_topk
+    chosen = [bool(topk) and new + cached > topk for new, cached in work.prefill]
+    picking = sum(new for (new, _), some in zip(work.prefill, chosen, strict=True) if some)
+    held = sum(sum(chunk) for chunk, some in zip(work.prefill, chosen, strict=True) if not some)
+    if picking:
+        ops += absorbed(picking)
+    if held:  # the latents of these chunks and of the cache before them become full heads
         ops.append(gemm(f"{prefix}.kv_b", held, heads * (nope + vd), kl, a.weight, count))
-    for number, (new, cached) in enumerate(work.prefill):
-        keys = causal_keys(cached, new)
-        for limit in (a.index_topk, a.window):
-            keys = min(keys, float(limit)) if limit else keys
-        flops = 2.0 * new * keys * heads * (nope + rope + vd)
+    for number, ((new, cached), some) in enumerate(zip(work.prefill, chosen, strict=True)):
+        keys = causal_keys(cached, new, topk or a.window)
+        moved, shared, width = latent * kvb * (cached + 2 * new), bool(number), nope + rope + vd
+        shape: SparsePrefill | LatentPrefill = LatentPrefill(
+            new, cached, heads, nope + rope, vd, 1, new * keys, kv_dtype, shared
+        )
+        if some:
+            width = 2 * kl + rope
+            shape = SparsePrefill(new, keys, heads, width / 2, moved, kv_dtype, shared)
         ops.append(
             OpCost(
-                f"{prefix}.prefill",
-                LatentPrefill(
-                    new, cached, heads, nope + rope, vd, fmt=kv_dtype,
-                    # Sparse attention sees fewer pairs than causal.
-                    pairs=flops / (2.0 * heads * (nope + rope + vd)),
-                    shared_launch=bool(number),
-                ),
-                flops=flops,
-                kv_bytes=latent * kvb * (cached + 2 * new),
-                act_bytes=ACT_BYTES * new * heads * (nope + rope + 2 * vd),
+                f"{prefix}.prefill", shape, flops=2.0 * new * keys * heads * width,
+                kv_bytes=moved, act_bytes=ACT_BYTES * new * heads * (nope + rope + 2 * vd),
                 count=count,
             )
         )

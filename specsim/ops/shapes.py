@@ -89,12 +89,12 @@ class LatentPrefill(NamedTuple):
 
 class SparsePrefill(NamedTuple):
     """One chunk of `new` tokens whose query heads attend to `keys` tokens each (the mean) of one
-    latent of head_dim numbers that is key and value. cache_bytes: read and written."""
+    latent that is key and value. head_dim: mean numbers of either. cache_bytes: read, written."""
 
     new: float
     keys: float
     heads: float
-    head_dim: int
+    head_dim: float
     cache_bytes: float
     fmt: str = "bf16"
     shared_launch: bool = False

@@ -66,7 +66,7 @@ def compressed_context(
         entries = 0.0
         if ratio:
             entries = mean_seen(work.ctx, work.variation, a.index_topk * ratio) / ratio
-        keys = min(causal_keys(seen, work.q_len), float(a.window)) + entries
+        keys = causal_keys(seen, work.q_len, a.window) + entries
         ops.append(
             OpCost(
                 f"{prefix}.decode",
@@ -81,11 +81,9 @@ def compressed_context(
             )
         )
     for number, (new, cached) in enumerate(work.prefill):
-        longest = causal_keys(cached, new)
-        keys, held = min(longest, float(a.window)), min(cached, float(a.window)) + new
+        keys, held = causal_keys(cached, new, a.window), min(cached, float(a.window)) + new
         if ratio:
-            entries = longest / ratio
-            keys += min(entries, a.index_topk) if a.index_topk else entries
+            keys += causal_keys(cached, new, a.index_topk * ratio) / ratio
             held += (cached + new) / ratio
         moved = row * (held + new * written)
         ops.append(

@@ -35,9 +35,13 @@ def spread_factors(variation: float, parts: int) -> tuple[float, ...]:
     return tuple(parts * (below[i + 1] - below[i]) for i in range(parts))
 
 
-def causal_keys(cached: float, new: float) -> float:
-    """Mean keys seen by one of `new` causal queries after `cached` tokens."""
-    return cached + (new + 1) / 2
+def causal_keys(cached: float, new: float, limit: float = 0.0) -> float:
+    """Mean keys seen by one of `new` causal queries after `cached` tokens, each at most `limit`
+    (0: all)."""
+    if not limit or cached + new <= limit:
+        return cached + (new + 1) / 2
+    short = max(0.0, min(new, limit - cached))  # queries that see less
+    return (short * (cached + (short + 1) / 2) + (new - short) * limit) / new
 
 
 def mean_seen(context: float, variation: float, window: float) -> float:

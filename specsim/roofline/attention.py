@@ -34,6 +34,7 @@ from math import ceil, log2
 from typing import NamedTuple
 
 from specsim.ops.shapes import AttentionDecode, AttentionPrefill
+from specsim.ops.spread import causal_keys
 from specsim.roofline.device import CALIBRATED, Device, Params, Pricing, compute_peak, params
 from specsim.roofline.gemm import cache_hits
 from specsim.roofline.kernels import prices
@@ -124,14 +125,11 @@ def attn_prefill(
     """Seconds of one call for `seqs` prompt chunks of one shape."""
     new, cached, heads, kv_heads, head_dim, window, kv_fmt, seqs, _ = shape
     if window and new + cached > window:
-        # Query i sees min(cached + i + 1, window) tokens.
-        short = max(0.0, min(new, window - cached))
-        pairs = short * cached + 0.5 * short * (short + 1) + (new - short) * window
         kv_tokens = min(cached, window) + new
         longest = min(window + ROWS_PER_BLOCK, cached + new)
     else:
-        pairs = new * cached + 0.5 * new * (new + 1)
         kv_tokens = longest = cached + new
+    pairs = new * causal_keys(cached, new, window)
     flops = 4.0 * seqs * pairs * heads * head_dim
     # K and V read, the new ones written; queries read, outputs written.
     row_bytes = 2.0 * kv_heads * head_dim * DTYPE_BYTES[kv_fmt]

@@ -78,13 +78,17 @@ def mla_prefill(device: Device, shape: LatentPrefill, how: Pricing = CALIBRATED)
 def sparse_prefill(
     device: Device, shape: SparsePrefill, how: Pricing = CALIBRATED
 ) -> KernelTime:
-    """Absorbed attention to chosen keys: each query's are gathered, through the L2 cache."""
-    new, keys, heads, head_dim, cache_bytes, _, _ = shape
+    """Absorbed attention to chosen keys: each query's are gathered, through the L2 cache, and its
+    heads padded to what the kernel multiplies at once (of FlashMLA on Blackwell 128)."""
+    new, keys, heads, head_dim, cache_bytes, fmt, _ = shape
     pairs = new * keys
     flops = 4.0 * pairs * heads * head_dim
     moved = cache_bytes + 4.0 * new * heads * head_dim  # queries and outputs of 16 bits
     if how.datasheet:
         return datasheet_time(moved / device.mem_bytes_per_s, flops / compute_peak(device, "bf16"))
     t = params(device, "attn_prefill", how.engine)
-    work = PrefillWork(new, keys, pairs, flops, moved, heads, head_dim, 1.0)
+    tile = ROW_TILE * (2 if device.arch == "blackwell" and fmt == "bf16" else 1)
+    padded = ceil(heads / tile) * tile
+    flops *= padded / heads
+    work = PrefillWork(new, keys, pairs, flops, moved, padded, head_dim, 1.0)
     return prefill_time(device, t, work, t["peak_frac"], shared_launch=shape.shared_launch)

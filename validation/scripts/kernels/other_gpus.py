@@ -32,6 +32,11 @@ FORMATS = {
 # 8-bit weights on a device without FP8 units are unpacked, whether they are integers or FP8.
 WEIGHT_ONLY = {"int8_wo": "fp8", "int4_wo": "int4"}
 RACKS = ("gb200", "gb300")  # NCCL was measured on 4 of their GPUs; see DONORS in fit_other_gpus
+# On data-centre Blackwell engines run TensorRT-LLM's experts, routing included, for nearly all
+# shapes: CUTLASS in 16 bits and calls that route apart are others. With DeepSeek-V3's router, which
+# picks 4 of 8 groups, what the benchmark spreads over all experts reads half of them.
+OTHER_EXPERTS = ("unquantizedfusedmoe_flashinfer_cutlass", "fp8expertsmodular")
+GROUPED = ("7168", "2048", "8", "256")
 # Tensor parallelism sends at most a few thousand tokens of a wide model in one call.
 MAX_MESSAGE_BYTES = 32 * 2**20
 
@@ -142,8 +147,12 @@ def _states() -> Iterator[Measured]:
 
 def _experts() -> Iterator[Measured]:
     for line in read("moe.csv.gz"):
-        fmt = FORMATS[line["moe_dtype"]]
-        if fmt == "mxfp4" and "w4a4mxfp4moe_marlin" in line["kernel_source"]:
+        fmt, kernel = FORMATS[line["moe_dtype"]], line["kernel_source"]
+        shape = tuple(line[c] for c in ("hidden_size", "inter_size", "topk", "num_experts"))
+        grouped = shape == GROUPED and "trtllm" in kernel
+        if grouped or any(name in kernel for name in OTHER_EXPERTS):
+            continue
+        if fmt == "mxfp4" and "w4a4mxfp4moe_marlin" in kernel:
             fmt = "mxfp4_w4a4"  # of a checkpoint whose activations are narrow too
         hidden, inter, top_k, experts, tp = (
             int(line[c])
