@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from specsim.analytic.intervals import interval_of
+from specsim.analytic.intervals import log_ends
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.data import data_root
@@ -104,11 +104,8 @@ def _ratio(one: float, other: float) -> float:
 def half_widths(quantity: str, system: System, up: int = 1) -> tuple[float, float] | None:
     """ln of the ends of the prediction's own interval over its value; up -1: of what falls where
     the quantity rises. None where it has none."""
-    ends = interval_of(system, quantity, 1.0)
-    if ends is None:
-        return None
-    low, high = (math.log(end) for end in ends)
-    return (low, high) if up > 0 else (-high, -low)
+    ends = log_ends(system, quantity)
+    return ends if ends is None or up > 0 else (-ends[1], -ends[0])
 
 
 def carried(

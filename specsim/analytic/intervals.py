@@ -59,13 +59,18 @@ def interval_for(quantity: str, klass: str, predicted: float) -> tuple[float, fl
 
 
 def interval_of(system: System, quantity: str, value: float) -> tuple[float, float] | None:
-    """[low, high] of a predicted value of a system. None for datasheet bounds, for what is not
-    finite, and for ratios to plain decoding without speculation. Tokens per step enter a speedup as
-    a factor and TPOT as a divisor, so their own interval widens these, as independent errors."""
+    """[low, high] of a predicted value of a system; None as `log_ends`, and for what is not
+    finite."""
+    ends = log_ends(system, quantity) if math.isfinite(value) else None
+    return ends and (value * math.exp(ends[0]), value * math.exp(ends[1]))
+
+
+def log_ends(system: System, quantity: str) -> tuple[float, float] | None:
+    """ln of the ends over the value. None for datasheet bounds, and for ratios to plain decoding
+    without speculation. Tokens per step enter a speedup as a factor and TPOT as a divisor, so their
+    own interval widens these, as independent errors."""
     of_speculation = quantity in ("speedup", "step_cost_ratio")
-    if system.fidelity == "datasheet" or not math.isfinite(value):
-        return None
-    if of_speculation and not system.speculative:
+    if system.fidelity == "datasheet" or (of_speculation and not system.speculative):
         return None
     found = class_residuals(quantity, prediction_class(system))
     low, high = found["low"], found["high"]
@@ -75,7 +80,7 @@ def interval_of(system: System, quantity: str, value: float) -> tuple[float, flo
             low, high = -math.hypot(low, fewer), math.hypot(high, more)
         elif quantity == "tpot":
             low, high = -math.hypot(low, more), math.hypot(high, fewer)
-    return value * math.exp(low), value * math.exp(high)
+    return low, high
 
 
 def interval_note(system: System) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import NamedTuple, TypedDict
 
-from specsim.analytic.intervals import interval_of, prediction_class
+from specsim.analytic.intervals import log_ends, prediction_class
 from specsim.analytic.system import System
 from specsim.data import data_root
 from specsim.model.catalogue import shapes_key
@@ -111,14 +111,13 @@ def effects() -> dict[str, Effects]:
 
 def figure_interval(system: System, figure: Powers) -> Ends | None:
     """ln of the ends of a figure's own interval over its prediction; None for datasheet bounds."""
-    lows, highs = [], []
+    found = []
     for name, power in figure._asdict().items():
-        pair = interval_of(system, name, 1.0)
+        pair = log_ends(system, name)
         if pair is None:
             return None
-        low, high = sorted(power * math.log(end) for end in pair)
-        lows.append(low)
-        highs.append(high)
+        found.append(sorted(power * end for end in pair))
+    lows, highs = zip(*found, strict=True)
     return -math.hypot(*lows), math.hypot(*highs)
 
 
@@ -143,10 +142,8 @@ def ratio_interval(a: Side, b: Side) -> Ends | None:
         tpot = one.figure.tpot
         if tpot and one.system.speculative and not two.system.speculative and (
                 one.case.place == two.case.place and one.system.plain() == two.system):
-            pair = interval_of(one.system, "speedup", 1.0)
-            assert pair is not None
-            faster = sorted(sign * tpot * -math.log(end) for end in pair)
-            return faster[0], faster[1]
+            slow, fast = sorted(-sign * tpot * end for end in log_ends(one.system, "speedup") or ())
+            return slow, fast
     low, high = _cost(a.case, b.case, a.figure, b.figure)
     fewer, more = _accepted(a.system, b.system, a.figure.tpot, b.figure.tpot)
     return -math.hypot(low, fewer), math.hypot(high, more)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from specsim.methods.base import SpecSetup
+from specsim.model.mixers import LatentAttention
 from specsim.model.spec import ModelSpec
 
 
@@ -250,7 +251,7 @@ class EngineProfile:
 
     def kv_dtype(self, spec: ModelSpec, arch: str) -> str:
         """Cache dtype of a model where none is asked for."""
-        chooses = any(getattr(g.mixer, "kv_lora_rank", 0) and getattr(g.mixer, "index_topk", 0)
+        chooses = any(isinstance(g.mixer, LatentAttention) and g.mixer.index_topk
                       for g in spec.layers)
         return "fp8" if chooses and arch in self.fp8_choosers else spec.default_kv_dtype
 

@@ -180,23 +180,19 @@ def latent_context(
                 count=count,
             )
         )
-    topk = a.index_topk
-    chosen = [bool(topk) and new + cached > topk for new, cached in work.prefill]
-    picking = sum(new for (new, _), some in zip(work.prefill, chosen, strict=True) if some)
-    held = sum(sum(chunk) for chunk, some in zip(work.prefill, chosen, strict=True) if not some)
-    if picking:
-        ops += absorbed(picking)
-    if held:  # the latents of these chunks and of the cache before them become full heads
-        ops.append(gemm(f"{prefix}.kv_b", held, heads * (nope + vd), kl, a.weight, count))
-    for number, ((new, cached), some) in enumerate(zip(work.prefill, chosen, strict=True)):
-        keys = causal_keys(cached, new, topk or a.window)
-        moved, shared, width = latent * kvb * (cached + 2 * new), bool(number), nope + rope + vd
-        shape: SparsePrefill | LatentPrefill = LatentPrefill(
-            new, cached, heads, nope + rope, vd, 1, new * keys, kv_dtype, shared
-        )
-        if some:
-            width = 2 * kl + rope
+    picking = held = 0  # tokens that choose; latents that become full heads for the others
+    for number, (new, cached) in enumerate(work.prefill):
+        keys = causal_keys(cached, new, a.index_topk or a.window)
+        moved, shared = latent * kvb * (cached + 2 * new), bool(number)
+        shape: SparsePrefill | LatentPrefill
+        if 0 < a.index_topk < new + cached:
+            picking, width = picking + new, 2 * kl + rope
             shape = SparsePrefill(new, keys, heads, width / 2, moved, kv_dtype, shared)
+        else:
+            held, width = held + new + cached, nope + rope + vd
+            shape = LatentPrefill(
+                new, cached, heads, nope + rope, vd, 1, new * keys, kv_dtype, shared
+            )
         ops.append(
             OpCost(
                 f"{prefix}.prefill", shape, flops=2.0 * new * keys * heads * width,
@@ -204,4 +200,7 @@ def latent_context(
                 count=count,
             )
         )
+    ops += absorbed(picking) if picking else []
+    if held:
+        ops.append(gemm(f"{prefix}.kv_b", held, heads * (nope + vd), kl, a.weight, count))
     return ops

@@ -75,7 +75,7 @@ class NumberFormatsOptions(OptionSet, section="Deployment"):
         also=("-q", "--quantization"),
     )
     kv: str | None = opt(
-        None, help="KV cache dtype: bf16 or fp8. Default: the model's.", also=("--kv-cache-dtype",),
+        None, help="KV cache dtype: bf16, fp8. Default: the engine's.", also=("--kv-cache-dtype",),
     )
 
 

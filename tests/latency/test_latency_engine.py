@@ -14,11 +14,13 @@ from thinned import examples
 
 from specsim.data import data_root
 from specsim.errors import FormatError, ProfileError, SpecSimError
+from specsim.hardware.store import load_profile
 from specsim.latency import engine
 from specsim.latency.engine import engine_from_dict, engine_of_year, find_engine, list_engines
 from specsim.latency.engine_profile import EngineProfile, Overheads, Scheduler, Server
 from specsim.latency.graphs import padded_tokens
 from specsim.methods.base import METHODS
+from specsim.model.catalogue import find_model
 
 GOOD = {"engine": {"name": "mine", "version": "1.0"}}
 
@@ -303,3 +305,15 @@ def test_the_description_of_engine_files_names_every_key(table: str, profile: ty
 ])
 def test_a_year_names_the_profile_that_was_current(name: str, year: str, version: str) -> None:
     assert engine_of_year(name, year).version == version
+
+
+@pytest.mark.parametrize(("model", "gpu", "engine", "kv"), [
+    ("GLM-5.2-FP8", "b300", "sglang", "fp8"), ("GLM-5.2-FP8", "h200-sxm", "sglang", "bf16"),
+    ("GLM-5.2-FP8", "b300", "vllm", "bf16"), ("llama-3.1-8b", "b300", "sglang", "bf16"),
+    ("DeepSeek-R1", "b300", "sglang", "bf16"),
+])
+def test_caches_of_layers_that_choose_are_fp8_where_the_engine_says_so(
+    model: str, gpu: str, engine: str, kv: str
+) -> None:
+    """SGLang 0.5.23, arg_groups/overrides.py."""
+    assert find_engine(engine).kv_dtype(find_model(model), load_profile(gpu).arch) == kv

@@ -14,6 +14,8 @@ from specsim.ops.attention import (
     latent_rows,
 )
 from specsim.ops.op import OpCost
+from specsim.ops.shapes import LatentPrefill, SparsePrefill
+from specsim.ops.spread import causal_keys
 from specsim.ops.work import Work
 
 GQA = Attention(n_heads=32, n_kv_heads=8, head_dim=128)
@@ -175,6 +177,27 @@ def test_sparse_attention_reads_the_chosen_tokens_and_all_index_keys(ctx: int, s
     scores = only(ops, "m.index_scores")
     assert scores.kv_bytes == 2 * (ctx + 2) * 132  # 128 fp8 and one fp32 scale
     assert scores.flops == 2 * 2 * (ctx + 1) * 64 * 128
+
+
+def test_prompts_that_choose_run_absorbed_and_those_that_see_all_do_not() -> None:
+    ops = latent_context(SPARSE, Work(0.0, 1, 0.0, ((3000, 0), (512, 1024)), 3512, 2.0), 1, "bf16",
+                         1, "m")
+    absorbed = {op.name: op.shape.m for op in ops if "absorb" in op.name}
+    assert absorbed == {"m.absorb_k": 3000, "m.absorb_v": 3000}
+    assert only(ops, "m.kv_b").shape.m == 512 + 1024
+    chosen, seen = (op for op in ops if op.name == "m.prefill")
+    pairs = sum(min(i, 2048) for i in range(1, 3001))
+    assert isinstance(chosen.shape, SparsePrefill)
+    assert chosen.flops == pytest.approx(2 * pairs * 128 * (512 + 64 + 512))
+    assert isinstance(seen.shape, LatentPrefill)
+
+
+@pytest.mark.parametrize(("cached", "new", "limit"), [
+    (0, 7, 0), (0, 7, 100), (0, 7, 3), (2, 7, 3), (9, 7, 3), (2, 5, 7), (2, 6, 7),
+])
+def test_keys_of_causal_queries_under_a_limit(cached: int, new: int, limit: int) -> None:
+    counted = [min(cached + i, limit or 10**9) for i in range(1, new + 1)]
+    assert causal_keys(cached, new, limit) == pytest.approx(sum(counted) / new)
 
 
 def test_a_layer_that_reuses_another_layers_choice_has_no_indexer() -> None:
