@@ -100,6 +100,8 @@ def slopes(points: Sequence[FewShotPoint]) -> Observed:
             at = engine_at(engine, (name,), (1e-3,), ONE)
             moved[name] = predict_point(point, on_engine(point.system, at))
         for metric, value in point.measured.items():
+            if not base[metric] > 0:  # one output token has no time per token
+                continue
             y.append(math.log(value / base[metric]))
             rows.append([
                 math.log(moved[n][metric] / base[metric]) / 1e-3 if n in moved else 0.0
