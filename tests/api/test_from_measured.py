@@ -148,7 +148,7 @@ def test_text_json_csv_and_page(tmp_path: Path) -> None:
     own = shown.output.partition("The prediction alone")[0].splitlines()
     assert max(map(len, own)) <= 80
     head = next(line for line in own if line.startswith("clients"))
-    assert head.split()[1:] == ["measured", "there", "here", "carried", "90", "%", "moved"]
+    assert head.split()[1:] == ["measured", "there", "here", "carried", "90%", "moved"]
     document = json.loads(run.invoke(app, [*words, "--json"]).stdout)
     assert document["from_measured"]["changes"] == {"gpu": "b200", "tp": 2}
     assert document["command"].endswith("--to gpu=b200,tp=2")
