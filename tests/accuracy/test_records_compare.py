@@ -66,6 +66,7 @@ def run(*args: object):  # type: ignore[no-untyped-def]
     return CliRunner().invoke(app, ["validate", "records", *map(str, args)])
 
 
+@pytest.mark.slow
 def test_points_that_were_fitted_judge_nothing(made) -> None:  # type: ignore[no-untyped-def]
     folder, profile, records = made
     done = run(records, "--gpu", profile, "--report", folder / "report.json", "--json",

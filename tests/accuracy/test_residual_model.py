@@ -39,6 +39,7 @@ def test_a_class_nobody_measured_is_wider_than_its_relatives() -> None:
     assert model.spread(RARE).sources == 0
 
 
+@pytest.mark.slow
 def test_a_bias_over_sources_moves_the_interval_which_keeps_the_prediction() -> None:
     biased = ResidualModel(drawn(20, 4, 0.05, bias=0.4)).spread(KNOWN)
     assert biased.middle == pytest.approx(0.4, abs=0.1)

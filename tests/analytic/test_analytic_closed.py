@@ -206,6 +206,7 @@ def test_a_cached_prefix_saves_prompt_work_and_not_context() -> None:
     assert Workload(10, 1, 0.999).computed_input == 1
 
 
+@pytest.mark.slow
 def test_long_prompts_are_priced_by_samples() -> None:
     # 1,000,000 tokens in chunks of 8192: 123 chunks, of which 64 are priced
     system = replace(PLAIN, fidelity="datasheet", engine=replace(VLLM, max_num_batched_tokens=8192))

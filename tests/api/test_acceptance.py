@@ -56,6 +56,7 @@ def test_no_format_of_any_model_loses_a_drafter_or_its_acceptance(engine: str) -
     assert checked > 40
 
 
+@pytest.mark.slow
 def test_every_drafter_of_the_catalogue_drafts_for_its_targets() -> None:
     for entry in list_drafters():
         method = next(m.name for m in METHODS.values() if entry.kind in m.drafter_kinds)
@@ -155,6 +156,7 @@ def test_the_default_is_the_best_of_the_known() -> None:
     assert PredictOptions(model="qwen3-8b").method is None
 
 
+@pytest.mark.slow
 def test_sglangs_trees_compete_and_gain_tokens() -> None:
     found = specsim.tune("llama-3.1-8b", engine="sglang", methods="eagle3", concurrency=1)
     chains = {c.k: c.tokens_per_step for c in found.answers[0].candidates if c.tree is None}

@@ -23,6 +23,7 @@ def test_the_corpus_covers_every_command_and_its_inputs_exist() -> None:
             assert corpus.source_of(name).exists()
 
 
+@pytest.mark.slow
 def test_a_case_is_run_in_a_folder_of_its_own_and_kept(tmp_path: Path) -> None:
     corpus.record(tmp_path, corpus.ROOT, "config-wrong-type", 1)
     kept = corpus.kept(tmp_path / "config-wrong-type")

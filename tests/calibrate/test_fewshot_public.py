@@ -7,14 +7,14 @@ from pathlib import Path
 import fewshot
 import pytest
 from fewshot_curves import curves
-from thinned import slow
 
 from specsim.calibrate.fewshot_priors import PRIORS
 
 REPORTS = Path(__file__).resolve().parents[2] / "validation" / "reports"
 
 
-@pytest.mark.parametrize("set_id", [slow("NEMLIT"), "GPUSTK8"])
+@pytest.mark.slow
+@pytest.mark.parametrize("set_id", ["NEMLIT", "GPUSTK8"])
 def test_two_points_take_a_quarter_of_the_error_or_more(set_id: str) -> None:
     found, _ = curves(set_id)
     rows = [row for curve in found for row in fewshot.judge(curve, "middle", PRIORS)[0]]

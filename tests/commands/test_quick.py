@@ -162,6 +162,7 @@ def test_an_unknown_model_is_asked_for(call):
     assert "NOT KNOWN" in out
 
 
+@pytest.mark.slow
 def test_lookups_are_told_from_networks_by_the_steps_without_a_draft(asked):
     with drafting() as server:
         network = asked(server, *LLAMA, *H100)
@@ -231,6 +232,7 @@ def test_what_is_told_is_quoted_and_only_what_decides():
     assert told_command("trtllm", "m", {"tp_size": 2}) == ""
 
 
+@pytest.mark.slow
 def test_the_command_says_what_the_server_does_not(asked):
     with plain() as server:
         found = asked(server, *H100, "--command",
@@ -255,6 +257,7 @@ def test_mistakes_are_refused_before_anything_is_sent(call, arguments, words):
         assert not server.bodies
 
 
+@pytest.mark.slow
 def test_the_usual_ports(call, monkeypatch):
     with plain() as server:
         port = int(server.url.rpartition(":")[2])

@@ -111,6 +111,7 @@ def test_the_graph_runner_without_graphs(tiny, reference, method):
     assert len(engine.runner._graphs) >= 2
 
 
+@pytest.mark.slow
 def test_the_graph_runner_captures_ahead_and_mixes_modes(tiny):
     requests = make_requests(6, temperature=0.9, top_k=7, top_p=0.9) + [
         EngineRequest("g" + r.request_id, r.prompt_ids, r.params) for r in make_requests(6)]
@@ -235,7 +236,8 @@ def with_stop(reference, draft_of, tiny, method, k, **options):
         yield results, answer[:first], answer[:cut]
 
 
-@pytest.mark.parametrize("options", [SHAPES["one step late"], slow({})], ids=["late", "cpu"])
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, SHAPES["one step late"]], ids=["cpu", "late"])
 def test_stop_tokens_and_limits_inside_accepted_drafts(tiny, reference, options):
     """With draft == target all drafts are accepted, so the cuts fall inside accepted tokens."""
     for (stop, limit), at_stop, at_limit in with_stop(

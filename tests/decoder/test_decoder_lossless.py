@@ -134,6 +134,7 @@ def test_drafts_without_probabilities_do_not_change_the_text():
     assert torch.equal(texts[0], texts[1]) and torch.equal(texts[0], texts[2])
 
 
+@pytest.mark.slow
 def test_total_variation_is_that_of_direct_draws():
     p, q = tables(SEEDS[0])
     tokens, _ = run(p, q, SEEDS[0])

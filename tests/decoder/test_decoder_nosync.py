@@ -8,7 +8,7 @@ torch.cuda.set_sync_debug_mode("error").
 
 import pytest
 import torch
-from thinned import diagonal, slow
+from thinned import diagonal
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -79,7 +79,8 @@ def test_a_step_needs_no_value_on_the_host(method, page_size, mode):
     assert record.shape == (3, 4 + k + 1 + k)
 
 
-@pytest.mark.parametrize("family", [slow("qwen2"), slow("qwen3"), "qwen3_moe"])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "qwen3_moe"])
 def test_every_family_and_forced_acceptance(family):
     with FakeTensorMode():
         engine = engine_for("draft_model", family, 16, forced=True)

@@ -220,6 +220,7 @@ def test_json_and_csv(
     assert float(rows[0]["plain_itl_s"]) == point["plain"]["itl_s"]
 
 
+@pytest.mark.slow
 def test_a_plot_holds_all_panels(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -242,6 +242,7 @@ def test_the_best_of_each_hour_beats_every_setting(found: Any) -> None:
     assert best["tpot_s"] <= min(same, default=1e9) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_a_lost_node_takes_its_replicas(tmp_path: Path) -> None:
     raw = changed({"day": {"lost": "node", "step_s": 300},
                    "gpus": [{"type": "h100-sxm", "count": 24, "per_node": 4}]}, method="none")
@@ -345,6 +346,7 @@ def test_where_nothing_can_be_written_nothing_is_computed(tmp_path: Path) -> Non
     assert isinstance(result.exception, UsageError) and "--export" in str(result.exception)
 
 
+@pytest.mark.slow
 def test_tables_rows_and_pictures(tmp_path: Path, found: Any) -> None:
     path = written(tmp_path, {**GOOD, "models": [PLAIN], "day": {"step_s": 3600}})
     plot = tmp_path / "day.svg"

@@ -241,6 +241,7 @@ def test_another_weight_format_keeps_drafter_and_acceptance() -> None:
     assert not build(2, 1, "fp8", "bf16", 0).speculative
 
 
+@pytest.mark.slow
 def test_stages_are_shown_where_they_are_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

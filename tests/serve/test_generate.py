@@ -252,6 +252,7 @@ def test_command_drafts_with_the_target_itself_and_accepts_all(monkeypatch, caps
     assert body["same_text"] is True
 
 
+@pytest.mark.slow
 def test_suffix_drafter_does_not_know_the_answer_from_the_run_before(monkeypatch, capsys, options):
     words = [PROMPT, *options, "--max-new-tokens", "40", "--draft", "suffix", "--k", "4", "--json"]
     counts = []

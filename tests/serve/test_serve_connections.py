@@ -149,6 +149,7 @@ def test_bodies_on_their_way_are_few(model, tokenizer, monkeypatch):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_reader_that_does_not_read_is_cut_off_and_its_request_stopped(
     model, tokenizer, monkeypatch
 ):

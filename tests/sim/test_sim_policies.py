@@ -132,6 +132,7 @@ def test_rows_and_loops_agree_and_no_request_or_block_is_lost(policy, always, mo
     assert rows == [outcome_under(seed, name, **extra) for seed in seeds]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not compiled.available(), reason="there is no C compiler")
 def test_compiled_runs_ask_the_same_policies(always):
     for seed in speculating(100, examples(10, 3)):

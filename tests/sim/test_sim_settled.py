@@ -33,6 +33,7 @@ def test_what_is_left_of_a_turn_is_its_mean_square_over_twice_its_mean() -> None
     assert abs(left.mean() - mean / 2) > 4 * left.std() / PEOPLE**0.5  # not of any turn
 
 
+@pytest.mark.slow
 def test_turns_done_are_those_of_a_conversation_met_in_proportion_to_its_length() -> None:
     """Turns alike: the moment lies in the n-th with P(at least n turns) / E[turns]."""
     habits = ChatBehaviour(

@@ -102,6 +102,7 @@ def test_one_server_geometric_lengths_is_mg1():
     assert (high - low) / 2 < 1.5
 
 
+@pytest.mark.slow
 def test_no_limit_constant_step_is_mg_infinity_plus_half_a_step():
     """With slots for all and a step time that ignores the batch nobody waits but for the next
     step boundary: half a step on average if the engine is always busy, then its own steps."""
@@ -126,6 +127,7 @@ def test_no_limit_constant_step_is_mg_infinity_plus_half_a_step():
     assert (high - low) / 2 < 0.4
 
 
+@pytest.mark.slow
 def test_overload_serves_at_capacity():
     """Always b requests in the batch: b / (E[length] step) requests per second."""
     b, mean_length = 8, 10.0
