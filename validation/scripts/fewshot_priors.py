@@ -136,8 +136,9 @@ def observed(
         step = max(1, len(cases) // general.ROWS_PER_GROUP)
         some = list(cases)[::step][: general.ROWS_PER_GROUP]
         points = [point for case in some for point in points_of(case)]
-        if points:
-            out[name] = slopes(points)
+        found = slopes(points)
+        if found.residuals.size:
+            out[name] = found
     return out
 
 
