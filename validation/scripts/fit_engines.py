@@ -2,7 +2,7 @@
 
     python validation/scripts/fit_engines.py [--dry]
 
-takes two minutes on one core; --dry writes nothing and prints the same. It rewrites
+takes seven minutes of one core; --dry writes nothing and prints the same. It rewrites
     engines/*.toml                    the fitted [overheads] numbers: the fit on all sources
     validation/reports/loso.json      per source the overheads of a fit that has not seen it, and
                                       every judged value with its prediction under both
