@@ -271,6 +271,26 @@ def test_clusters_keep_the_same_contract(text: str, package: str, tmp_path: Path
 
 
 @pytest.mark.slow
+def test_a_private_cluster_without_workers_gets_new_ones(
+    monkeypatch: pytest.MonkeyPatch, importable: None
+) -> None:
+    """Its nannies do not start a worker again that died while it started."""
+    pytest.importorskip("distributed")
+    from specsim.planning.executors import dask
+
+    monkeypatch.setattr(dask, "EMPTY_S", 0.5)
+    with open_executor("dask://local", 1) as pool:
+        assert isinstance(pool, dask.DaskExecutor) and pool._cluster is not None
+        pool._cluster.scale(0)
+        limit_s = time.monotonic() + 60
+        while pool._cluster.scheduler.workers and time.monotonic() < limit_s:
+            time.sleep(0.05)
+        assert not pool._cluster.scheduler.workers
+        done = list(pool.run(square, iter([Job("a", {"x": 4})])))
+    assert [(one.result or {})["square"] for one in done] == [16]
+
+
+@pytest.mark.slow
 def test_a_scheduler_that_does_not_answer_is_named() -> None:
     pytest.importorskip("distributed")
     with pytest.raises(ServerError, match=r"127\.0\.0\.1:9"):

@@ -1,12 +1,13 @@
 """Workers of a Dask cluster: one that is there already, or a private one on this machine.
 
 Dask runs a task again when its worker dies, on another worker, until the scheduler gives up
-(`distributed.scheduler.allowed-failures`, 3 by default); nannies start dead workers again.
+(`distributed.scheduler.allowed-failures`, 3 by default); nannies start most dead workers again.
 """
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from specsim.errors import ServerError
 from specsim.planning.executors.base import (
@@ -27,9 +28,15 @@ from specsim.planning.executors.peers import (
 )
 
 CONNECT_S = 10
+LOOK_S = 0.1  # between two looks at the workers, while no task ends
+EMPTY_S = 15.0  # how long a private cluster may be without a worker; a start takes a few seconds
 
 
-class _Closable(Protocol):
+class _Cluster(Protocol):
+    scheduler: Any
+
+    def scale(self, n: int) -> object: ...
+
     def close(self) -> None: ...
 
 
@@ -57,7 +64,8 @@ class DaskExecutor(Executor[str]):
     def __init__(self, place: str, workers: int) -> None:
         self.name = f"dask://{place}"
         self._distributed = package("distributed", "Dask", "dask")
-        self._cluster: _Closable | None = None
+        self._cluster: _Cluster | None = None
+        self._seen_s = time.monotonic()  # when workers were there
         try:
             with deaf_children():
                 if place == "local":
@@ -103,11 +111,29 @@ class DaskExecutor(Executor[str]):
 
     def _ended(self, running: Mapping[str, Job]) -> Iterable[str]:
         while True:
+            self._wait()
             future = next(self._completed)
             if future.status not in ("lost", "pending"):
                 return (str(future.key),)
             # Its result was on a worker that died before it was fetched; Dask makes it anew.
             self._completed.add(future)
+
+    def _wait(self) -> None:
+        """Until a task ends. A nanny whose worker dies while it starts does not start it again
+        (distributed 2026.8), so a private cluster may be left without any: it gets new ones."""
+        ready = self._completed.thread_condition
+        while not self._completed.has_ready():
+            with ready:
+                ready.wait_for(self._completed.has_ready, LOOK_S)
+            if self._cluster is None:
+                continue
+            now_s = time.monotonic()
+            if self._cluster.scheduler.workers:
+                self._seen_s = now_s
+            elif now_s - self._seen_s > EMPTY_S:
+                self._seen_s = now_s
+                self._cluster.scale(0)
+                self._cluster.scale(self.workers)
 
     def _outcome(self, handle: str, key: str) -> Done | None:
         future = self._given.pop(handle)
