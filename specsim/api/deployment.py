@@ -157,7 +157,7 @@ def _built(
     if options.host_w is not None:
         profile = replace(profile, host_w=options.host_w)
     engine = find_engine(options.engine)
-    kv = cache_dtype(options.kv or "auto")
+    kv = cache_dtype("auto" if options.kv is None else options.kv)
     kv = engine.kv_dtype(spec, profile.arch) if kv == "auto" else kv
     kv_dtype_bytes(spec, kv)  # refuses an unknown dtype
     parallel = _parallel(options, spec, profile, warnings)

@@ -38,7 +38,7 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work)
+        return _run(work)
     begun: list[asyncio.Task[T]] = []
 
     async def own() -> T:
@@ -62,6 +62,24 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
         finally:
             if before is not None:
                 signal.signal(signal.SIGINT, before)
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """asyncio.run, in which Ctrl-C never leaves half a loop or a coroutine that was not begun:
+    both would be told on standard error."""
+    runner = asyncio.Runner()
+    mask = getattr(signal, "pthread_sigmask", None)  # not on Windows
+    try:
+        before = mask(signal.SIG_BLOCK, {signal.SIGINT}) if mask else None
+        try:
+            runner.get_loop()
+        finally:
+            if mask:
+                mask(signal.SIG_SETMASK, before)
+        return runner.run(work)
+    finally:
+        runner.close()
+        work.close()
 
 
 @dataclass(frozen=True, slots=True)

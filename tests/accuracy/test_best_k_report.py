@@ -35,16 +35,16 @@ def test_no_sweep_is_trivial(found: dict[str, Any]) -> None:
 
 
 def test_best_k_falls_with_load(found: dict[str, Any]) -> None:
-    """But for 32 clients: there it dips, measured and predicted. Six rows each are more than
-    the fused all-reduce takes, four are not."""
-    best = dict(zip(found["dspark_best"]["clients"], found["dspark_best"]["predicted"],
-                    strict=True))
-    assert best.pop(32) == found["dspark_best"]["measured"][2] == 3
-    assert list(best.values()) == sorted(best.values(), reverse=True)
-    assert best[1] >= 5
+    """At 32 clients it dips: six rows each are more than the fused all-reduce takes, four are not.
+    Measured, 3 is best there; predicted, 5 is so by less than a hundredth."""
+    best = found["dspark_best"]["predicted"]
+    assert best == sorted(best, reverse=True)
+    assert best[0] >= 5 and best[-1] == found["dspark_best"]["measured"][-1] == 3
     sweeps = sorted((s for s in found["sweeps"] if s["set"] == "DSPARK"), key=lambda s: s["load"])
-    gains = [s["predicted"]["5"] / s["predicted"]["3"] for s in sweeps if s["load"] != 32]
-    assert gains == sorted(gains, reverse=True)  # of two more drafts
+    by_load = {s["load"]: s["predicted"]["5"] / s["predicted"]["3"] for s in sweeps}
+    assert by_load.pop(32) < min(by_load[16], by_load[64], 1.01)  # of two more drafts
+    gains = list(by_load.values())
+    assert gains == sorted(gains, reverse=True)
     assert gains[0] > 1.1
     assert gains[-1] < 1.01
 

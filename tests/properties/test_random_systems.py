@@ -24,6 +24,7 @@ EXCEPTIONS = {
     "more memory rate: tokens per second": (0.001, 0.03),
     "more memory rate: TTFT": (0.002, 0.16),
     "more link rate: TPOT": (0.001, 0.01),
+    "more FLOP rate: tokens per second": (0.001, 0.016),
     "more FLOP rate: TPOT": (0.001, 2.5),
     "more FLOP rate: TTFT": (0.001, 3.0),
     "longer prompts: TTFT": (0.005, 0.1),
