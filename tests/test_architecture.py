@@ -14,6 +14,7 @@ ROOT = PACKAGE.parent
 # Layer of each part of the package; a module may import from its own part and from lower layers.
 LAYERS = {
     "units": 0, "errors": 0, "data": 0, "search": 0, "version": 0, "jsonable": 0,
+    "interrupts": 0,
     "vllm_files": 0.5, "rows": 0.5,
     "files": 0.5,  # raises the errors of the layer below, and is there for all above
     "checked": 0.7,
@@ -32,7 +33,7 @@ LAYERS = {
     "commands": 10,
 }
 GROUND = {"units", "errors", "data", "search", "version", "jsonable", "vllm_files", "rows", "files",
-          "checked"}
+          "checked", "interrupts"}
 # Edges: what they may import besides themselves.
 EDGES = {
     "formats": {*GROUND, "model", "hardware", "methods", "sim.request"},

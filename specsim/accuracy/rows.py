@@ -261,8 +261,8 @@ def published_case(row: Mapping[str, str]) -> PublishedCase:
         acceptance = Acceptance.from_mean_length(
             al if al is not None else 1 + 0.5 * setup.k, setup.k, source="row"
         )
-    kv = (row.get("kv_dtype") or "").strip() or (
-        _kv_stated(row) or engine.kv_dtype(spec, profile.arch))
+    kv = (row.get("kv_dtype") or "").strip() or _kv_stated(row)
+    kv = kv or engine.kv_dtype(spec, profile.arch)
     system = System(
         spec, profile, engine, parallel, kv_dtype=kv, setup=setup, acceptance=acceptance,
         max_num_seqs=max(concurrency, 1),

@@ -21,6 +21,7 @@ from urllib.parse import urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from specsim.errors import ServerError, UsageError, require
+from specsim.interrupts import held_back
 
 if TYPE_CHECKING:
     import aiohttp
@@ -68,14 +69,9 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     """asyncio.run, in which Ctrl-C never leaves half a loop or a coroutine that was not begun:
     both would be told on standard error."""
     runner = asyncio.Runner()
-    mask = getattr(signal, "pthread_sigmask", None)  # not on Windows
     try:
-        before = mask(signal.SIG_BLOCK, {signal.SIGINT}) if mask else None
-        try:
+        with held_back():
             runner.get_loop()
-        finally:
-            if mask:
-                mask(signal.SIG_SETMASK, before)
         return runner.run(work)
     finally:
         runner.close()

@@ -9,7 +9,14 @@ follow transformers 5.24 (Apache-2.0).
 from dataclasses import replace
 from functools import partial
 
-from specsim.formats.hf_common import FULL, SLIDING, attention, kinds_or_every, plan
+from specsim.formats.hf_common import (
+    FULL,
+    SLIDING,
+    attention,
+    kinds_or_every,
+    plan,
+    windowed_kinds,
+)
 from specsim.formats.hf_dense import Dense, dense
 from specsim.formats.hf_plan import LayerNames, ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
@@ -65,8 +72,7 @@ def opt(f: TextConfig) -> ModelPlan:
 @family("gpt2", "gpt_bigcode")
 def gpt2(f: TextConfig) -> ModelPlan:
     """GPT-2 and the first StarCoder, whose heads share one of keys and values (multi_query)."""
-    if not f.has("intermediate_size"):
-        f = f.with_default("intermediate_size", 4 * f.hidden_size)
+    f = f.with_default("intermediate_size", 4 * f.hidden_size)
     f.require("add_cross_attention", (False,), "cross-attention is not modelled")
     f.costs_nothing("scale_attn_weights", "attention_softmax_in_fp32")
     if f.model_type == "gpt_bigcode" and f.flag("multi_query", True):
@@ -124,8 +130,7 @@ def cohere(f: TextConfig) -> ModelPlan:
     windows to one layer that sees everything."""
     parts = Dense("cohere", norms=1, windows=f.model_type != "cohere", tied=True)
     if parts.windows:
-        kinds = kinds_or_every(f, f.num_hidden_layers, f.sliding_window_pattern or 4, SLIDING)
-        f = f.with_default("layer_types", list(kinds))
+        f = f.with_default("layer_types", list(windowed_kinds(f, f.num_hidden_layers)))
     elif f.flag("use_qk_norm", False):
         parts = replace(parts, qk_norm="full")
     return dense(parts, f)
@@ -135,11 +140,9 @@ def cohere(f: TextConfig) -> ModelPlan:
 def exaone4(f: TextConfig) -> ModelPlan:
     """EXAONE-4: norms behind the blocks and of queries and keys; windows in three of four layers,
     where the file has a window."""
-    f.costs_nothing("sliding_window_pattern")  # beside layer_types
     if f.sliding_window:
-        every = None if f.has("layer_types") else f.sliding_window_pattern
-        kinds = kinds_or_every(f, f.num_hidden_layers, every or 4, SLIDING)
-        f = f.with_default("layer_types", list(kinds))
+        f = f.with_default("layer_types", list(windowed_kinds(f, f.num_hidden_layers)))
+    f.costs_nothing("sliding_window_pattern")  # without a window
     return dense(Dense("exaone4", False, False, qk_norm="head", windows=True), f)
 
 

@@ -123,6 +123,14 @@ def kinds_or_every(f: TextConfig, layers: int, every: int, usual: str) -> tuple[
     )
 
 
+def windowed_kinds(f: TextConfig, layers: int) -> tuple[str, ...]:
+    """As listed; without a list one layer of `sliding_window_pattern` (4) sees everything. Beside
+    the list that field may hold anything ("LLLG")."""
+    f.costs_nothing("sliding_window_pattern")
+    every = None if f.has("layer_types") else f.sliding_window_pattern
+    return kinds_or_every(f, layers, every or 4, SLIDING)
+
+
 def windows(f: TextConfig, layers: int) -> list[int]:
     """The window of each layer of the Llama-like families (0 = full attention)."""
     size = window_size(f)

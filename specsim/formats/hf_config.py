@@ -124,7 +124,9 @@ def _text_fields(top: HfConfig) -> tuple[TextConfig, str]:
         raise unknown_architecture(top)
     spelt = _KNOWN["spellings"].get(_KNOWN["spelt_as"].get(kind, kind), {})
     usual = {spelt.get(name, name): value for name, value in raw.items() if name not in spelt}
-    usual |= {spelt[name]: value for name, value in raw.items() if name in spelt}
+    usual |= {  # null is the default of the usual name
+        spelt[name]: value for name, value in raw.items() if name in spelt and value is not None
+    }
     return TextConfig.of(usual, where), kind
 
 

@@ -12,6 +12,7 @@ from specsim.formats.hf_common import (
     plan,
     shared_width,
     sparse_after_dense,
+    windowed_kinds,
     windows,
 )
 from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
@@ -78,9 +79,7 @@ def exaone_moe(f: TextConfig) -> ModelPlan:
     """K-EXAONE: norms of queries and keys, windows in three of four layers, a dense first layer,
     then DeepSeek-V3's mixtures; its MTP head is one more mixture layer."""
     count = f.num_hidden_layers
-    f.costs_nothing("sliding_window_pattern")  # beside layer_types
-    every = None if f.has("layer_types") else f.sliding_window_pattern
-    kinds = kinds_or_every(f, count, every or 4, SLIDING)
+    kinds = windowed_kinds(f, count)
     full = attention(f, qk_norm="head")
     swa = replace(full, window=f.given("sliding_window", f.sliding_window))
     moe, norms = sigmoid_moe(f), 2 * f.hidden_size

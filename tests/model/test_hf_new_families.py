@@ -333,6 +333,9 @@ def test_parts_of_older_families_are_refused_by_name(changed: dict[str, Any], na
 
 
 def test_spellings_of_older_families() -> None:
+    own = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128, "vocab_size": 100}
+    given = model_from_config({"model_type": "gpt2", **own, "n_inner": 256})
+    assert model_from_config({"model_type": "gpt2", **own, "n_inner": None}).layers == given.layers
     assert parameters(model_from_config(OPT)).text == (
         100 * 64 + 130 * 64 + 2 * (4 * 64 * 64 + 4 * 64 + 2 * 64 * 256 + 256 + 64 + 4 * 64) + 128
     )

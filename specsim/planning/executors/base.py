@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from itertools import chain, islice
@@ -10,6 +9,7 @@ from multiprocessing import resource_tracker
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from specsim.errors import UsageError
+from specsim.interrupts import held_back
 
 H = TypeVar("H", bound=Hashable)
 TaskFunction = Callable[[dict[str, object]], dict[str, object]]
@@ -109,17 +109,10 @@ def deaf_children() -> Iterator[None]:
     """Processes and threads that are started meanwhile never hear of Ctrl-C, which a terminal
     sends to all of them: this process alone decides what becomes of the work. One that comes
     meanwhile is heard at the end."""
-    mask = getattr(signal, "pthread_sigmask", None)  # not on Windows
-    if mask is None:
-        yield
-        return
     # It unblocks the signal when it starts, and the first process to be spawned starts it.
     resource_tracker.ensure_running()
-    before = mask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
+    with held_back():
         yield
-    finally:
-        mask(signal.SIG_SETMASK, before)
 
 
 def default_workers() -> int:
