@@ -52,15 +52,20 @@ def passes(count: int, tokens: int, cached: int, room: int) -> tuple[list[Pass],
     found: list[Pass] = []
     step: list[PrefillChunk] = []
     left = room
-    for _ in range(priced):
-        done = 0
-        while done < tokens:
+    todo, done = priced, 0  # prompts that have not ended, and what the first of them has had
+    while todo:
+        alike = 0 if done else min(todo, left // tokens)
+        if alike:
+            step += [PrefillChunk(tokens, cached)] * alike
+            todo, left = todo - alike, left - alike * tokens
+        else:
             take = min(left, tokens - done)
-            step.append(PrefillChunk(take, cached + done, last=done + take == tokens))
-            done, left = done + take, left - take
-            if not left:
-                found.append(tuple(step))
-                step, left = [], room
+            ends = done + take == tokens
+            step.append(PrefillChunk(take, cached + done, last=ends))
+            todo, done, left = todo - ends, 0 if ends else done + take, left - take
+        if not left:
+            found.append(tuple(step))
+            step, left = [], room
     if step:
         found.append(tuple(step))
     return found, count / priced

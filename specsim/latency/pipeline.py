@@ -17,6 +17,7 @@ the busiest. Without decoding sequences the pipeline is filled and drained each 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil
 
 from specsim.latency.breakdown import StepLatency
@@ -93,9 +94,10 @@ def stage_share(shape: StepShape, pp: int, budget: int) -> float:
     return sum(count for _, count in microbatches(shape, pp, budget)) / pp
 
 
+@lru_cache(maxsize=1024)
 def _dealt(
     chunks: tuple[PrefillChunk, ...], budget: int, most: int
-) -> list[tuple[PrefillChunk, ...]]:
+) -> tuple[tuple[PrefillChunk, ...], ...]:
     """The chunks in their order, in as many microbatches as there are chunks, of as many tokens,
     or where their tokens need more of them, filled one after the other; at most so many."""
     total = sum(chunk.new_tokens for chunk in chunks)
@@ -115,7 +117,7 @@ def _dealt(
             )
             done += take
             left -= take
-    return [tuple(some) for some in out]
+    return tuple(tuple(some) for some in out)
 
 
 def crossings(parallel: Parallel, node: int) -> int:

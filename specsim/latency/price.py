@@ -47,6 +47,12 @@ class Sums(NamedTuple):
     bytes: float = 0.0
     peak_s: float = 0.0
 
+    @classmethod
+    def added(cls, parts: Iterable[tuple["Sums", int]]) -> "Sums":
+        """The sum of parts that occur so many times each."""
+        scaled = [[value * times for value in part] for part, times in parts]
+        return cls(*map(sum, zip(*scaled, strict=True)))
+
     def scaled(self, factor: float, expert_factor: float) -> "Sums":
         """All seconds times `factor`, those of routed experts times `expert_factor` besides."""
         if factor == expert_factor == 1.0:

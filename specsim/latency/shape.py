@@ -7,13 +7,12 @@ per decoding sequence for the next step. All tokens share one read of the weight
 """
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from specsim.methods.base import SpecSetup
 
 
-@dataclass(frozen=True, slots=True)
-class PrefillChunk:
+class PrefillChunk(NamedTuple):
     """`new_tokens` prompt tokens computed now, after `cached_tokens` already in the cache."""
 
     new_tokens: int

@@ -8,7 +8,9 @@ steps are the same function of a `StepShape`; nothing here knows about acceptanc
 Kernel seconds come from `specsim.roofline`; the engine's own seconds from `EngineProfile`.
 """
 
+from collections import Counter
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from specsim.errors import UsageError
 from specsim.latency.breakdown import OpTime, StepLatency
@@ -28,6 +30,9 @@ from specsim.ops.op import OpCost
 from specsim.ops.passes import Pass, drafter_pass, early_exit_pass, target_pass
 from specsim.ops.shapes import Sample
 from specsim.ops.work import UNIFORM, Parallel, Routing, Work, attention_share, split_fault
+
+_SPAN = attrgetter("new_tokens", "cached_tokens")
+_LAST = attrgetter("last")
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,13 +286,25 @@ class LatencyModel:
 
     def _price(self, shape: StepShape) -> "_Kernels":
         """Everything about a step that does not depend on the engine's overheads."""
-        plans = [self._plan(part) for part in self._apart(shape)]
+        runs = [
+            (self._priced(self._plan(part)), times)
+            for part, times in Counter(self._apart(shape)).items()
+        ]
+        if len(runs) == 1 and runs[0][1] == 1:
+            return runs[0][0]
+        return _Kernels(
+            *(Sums.added((getattr(run, name), times) for run, times in runs)
+              for name in ("target", "sample", "draft")),
+            sum(run.passes * times for run, times in runs),
+            sum(run.rows * times for run, times in runs),
+            all(run.graphed for run, _ in runs),
+        )
+
+    def _priced(self, plan: _Plan) -> _Kernels:
         total = self._pricer.total
         return _Kernels(
-            total([plan.target for plan in plans]), total([plan.sample for plan in plans]),
-            total([part for plan in plans for part in plan.draft]),
-            sum(plan.passes for plan in plans), sum(plan.rows for plan in plans),
-            all(plan.graphed for plan in plans),
+            total([plan.target]), total([plan.sample]), total(plan.draft),
+            plan.passes, plan.rows, plan.graphed,
         )
 
     def _apart(self, shape: StepShape) -> tuple[StepShape, ...]:
@@ -316,8 +333,8 @@ class LatencyModel:
         rows, graphed = self._rows(shape, q)
         seqs = float(shape.decode_seqs)
         ctx = shape.decode_context_tokens / seqs if seqs else 0.0
-        chunks = tuple((c.new_tokens, c.cached_tokens) for c in shape.prefill)
-        finishing = sum(1 for c in shape.prefill if c.last)
+        chunks = tuple(map(_SPAN, shape.prefill))
+        finishing = sum(map(_LAST, shape.prefill))
         head_rows = seqs * q + finishing
         work = Work(seqs, q, ctx, chunks, rows, head_rows, shape.context_variation)
         spec, par = self.spec, self.parallel

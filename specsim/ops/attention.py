@@ -79,7 +79,7 @@ def attention_context(
                 count=count,
             )
         )
-    for new, cached_before in work.prefill:
+    for new, cached_before, shared, alike in work.chunks(shared=bool(ops)):
         cached = min(cached_before, a.window) if a.window else cached_before
         keys = causal_keys(cached, new)
         if a.window:
@@ -89,12 +89,12 @@ def attention_context(
             OpCost(
                 f"{prefix}.prefill",
                 AttentionPrefill(
-                    new, cached, heads, kv_heads, d, a.window, kv_dtype, shared_launch=bool(ops)
+                    new, cached, heads, kv_heads, d, a.window, kv_dtype, shared_launch=shared
                 ),
                 flops=4.0 * new * keys * heads * d,
                 kv_bytes=2 * kv_heads * d * kvb * (cached + new + written),
                 act_bytes=ACT_BYTES * new * 2 * heads * d,
-                count=count,
+                count=count * alike,
             )
         )
     return ops
@@ -181,15 +181,15 @@ def latent_context(
             )
         )
     picking = held = 0  # tokens that choose; latents that become full heads for the others
-    for number, (new, cached) in enumerate(work.prefill):
+    for new, cached, shared, alike in work.chunks():
         keys = causal_keys(cached, new, a.index_topk or a.window)
-        moved, shared = latent * kvb * (cached + 2 * new), bool(number)
+        moved = latent * kvb * (cached + 2 * new)
         shape: SparsePrefill | LatentPrefill
         if 0 < a.index_topk < new + cached:
-            picking, width = picking + new, 2 * kl + rope
+            picking, width = picking + new * alike, 2 * kl + rope
             shape = SparsePrefill(new, keys, heads, width / 2, moved, kv_dtype, shared)
         else:
-            held, width = held + new + cached, nope + rope + vd
+            held, width = held + (new + cached) * alike, nope + rope + vd
             shape = LatentPrefill(
                 new, cached, heads, nope + rope, vd, 1, new * keys, kv_dtype, shared
             )
@@ -197,7 +197,7 @@ def latent_context(
             OpCost(
                 f"{prefix}.prefill", shape, flops=2.0 * new * keys * heads * width,
                 kv_bytes=moved, act_bytes=ACT_BYTES * new * heads * (nope + rope + 2 * vd),
-                count=count,
+                count=count * alike,
             )
         )
     ops += absorbed(picking) if picking else []

@@ -50,10 +50,10 @@ def index_scores(
                 count=count,
             )
         )
-    for new, cached in work.prefill:
+    for new, cached, _, alike in work.chunks(shared=True):
         keys = causal_keys(cached, new) / ratio
         # The keys stand where a product has its weights, and each is read once for all heads.
-        product = gemm(f"{prefix}.index_prefill", new, keys, width, SCORED_IN[fmt], count)
+        product = gemm(f"{prefix}.index_prefill", new, keys, width, SCORED_IN[fmt], count * alike)
         read = (cached + 2 * new) / ratio * key_bytes
         shape = Gemm(new, keys, width, fmt, read)
         ops.append(replace(product, shape=shape, weight_bytes=read))

@@ -80,7 +80,7 @@ def compressed_context(
                 count=count,
             )
         )
-    for number, (new, cached) in enumerate(work.prefill):
+    for new, cached, shared, alike in work.chunks():
         keys, held = causal_keys(cached, new, a.window), min(cached, float(a.window)) + new
         if ratio:
             keys += causal_keys(cached, new, a.index_topk * ratio) / ratio
@@ -89,11 +89,11 @@ def compressed_context(
         ops.append(
             OpCost(
                 f"{prefix}.prefill",
-                SparsePrefill(new, keys, heads, d, moved, kv_dtype, shared_launch=bool(number)),
+                SparsePrefill(new, keys, heads, d, moved, kv_dtype, shared_launch=shared),
                 flops=4.0 * new * keys * heads * d,
                 kv_bytes=moved,
                 act_bytes=ACT_BYTES * new * heads * 2 * d,
-                count=count,
+                count=count * alike,
             )
         )
     return ops

@@ -6,7 +6,8 @@ CUDA-graph padding can raise above the useful tokens.
 """
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -36,6 +37,16 @@ class Work:
     @property
     def prefill_tokens(self) -> int:
         return sum(new for new, _ in self.prefill)
+
+    def chunks(self, shared: bool = False) -> Iterator[tuple[int, int, bool, int]]:
+        """(new tokens, tokens cached before, whether it shares a launch, how many alike) of the
+        prompt chunks. They run in one call, whose launch the first pays, unless all share it."""
+        for (new, cached), times in Counter(self.prefill).items():
+            if not shared:
+                yield new, cached, False, 1
+                shared, times = True, times - 1
+            if times:
+                yield new, cached, True, times
 
 
 @dataclass(frozen=True, slots=True)
