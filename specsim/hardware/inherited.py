@@ -1,9 +1,9 @@
 """Kernel tables that a profile takes from another device's.
 
 Fractions of a peak carry over in kind between devices that are built alike. Where a device has its
-sibling's design with most of its arithmetic switched off (GeForce against the workstation card,
-H20 against H200: half the peak per SM or less), what kept the sibling's kernels from their peak
-costs the same time beside arithmetic that takes longer:
+sibling's design with most of its arithmetic switched off (GeForce and A10G against the workstation
+card, H20 against H200: half the peak per SM or less), what kept the sibling's kernels from their
+peak costs the same time beside arithmetic that takes longer:
 
 * a matrix product loads its next tile while it multiplies: it reaches the sibling's rate per SM,
   or its own peak as closely as the best measured kernels, whichever is less;
@@ -18,6 +18,9 @@ from specsim.hardware.profile import HardwareProfile, KernelTable
 
 HALVED = 0.6  # of the peak per SM: the same design with a part switched off, at any clock
 CLOSEST = 0.97  # of a peak: the limit of all fits
+# Tensor cores of one width: 512 16-bit multiply-adds per SM and cycle in Turing, in the Ampere of
+# graphics cards and in Ada (NVIDIA's architecture papers); the A100's, not of this make, have 1024.
+_ALIKE = {"turing": "ada", "ampere": "ada"}
 _PRODUCTS = ("gemm", "moe")
 _FRACTIONS = ("peak_frac", "wide_frac")
 
@@ -32,7 +35,8 @@ def inherited_tables(
         family, _, rest = name.partition(".")
         kind = rest.partition("@")[0]
         left = _left(parent, sms, flops, kind if kind in flops else "bf16")
-        if arch == parent.arch and left <= HALVED and family in (*_PRODUCTS, "attn_prefill"):
+        alike = parent.arch in (arch, _ALIKE.get(arch))
+        if alike and left <= HALVED and family in (*_PRODUCTS, "attn_prefill"):
             for key in _FRACTIONS:
                 if key in params:
                     params[key] = _fraction(params[key], left, family in _PRODUCTS)

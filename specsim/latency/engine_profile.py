@@ -172,6 +172,8 @@ class EngineProfile:
     prompt_op_by_arch: factors on prompt_op_s by hardware arch (launches cost more under ROCm).
     fp8_choosers: architectures where the cache of latent layers that choose what they attend to is
         of 8 bits unless something else is asked for.
+    fp8_cache_weights: weight formats whose checkpoints for this engine come with scales of an fp8
+        cache, which it then uses unless something else is asked for.
     inherit: the packaged profile that gave what its file leaves out, '' for none.
     eager_drafters: methods whose draft passes run without CUDA graphs.
     piecewise_targets: kinds of target (TARGET_KINDS) whose drafters replay graphs only between
@@ -211,6 +213,7 @@ class EngineProfile:
     graph_max_by_arch: Mapping[str, int] = field(default_factory=dict)
     prompt_op_by_arch: Mapping[str, float] = field(default_factory=dict)
     fp8_choosers: tuple[str, ...] = ()
+    fp8_cache_weights: tuple[str, ...] = ()
     inherit: str = ""
     eager_drafters: tuple[str, ...] = ()
     piecewise_targets: tuple[str, ...] = ()
@@ -253,7 +256,8 @@ class EngineProfile:
         """Cache dtype of a model where none is asked for."""
         chooses = any(isinstance(g.mixer, LatentAttention) and g.mixer.index_topk
                       for g in spec.layers)
-        return "fp8" if chooses and arch in self.fp8_choosers else spec.default_kv_dtype
+        narrow = (chooses and arch in self.fp8_choosers) or spec.weights in self.fp8_cache_weights
+        return "fp8" if narrow else spec.default_kv_dtype
 
     def unsplit(self, family: str, arch: str, kv_dtype: str) -> bool:
         """Whether attention of this family splits no cache in a verify step."""

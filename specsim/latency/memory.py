@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from specsim.errors import CapacityError
 from specsim.hardware.profile import HardwareProfile
 from specsim.jsonable import picked
+from specsim.latency.expert_storage import rounded_up
 from specsim.latency.instance import Instance
 from specsim.latency.pipeline import stage_layers
 from specsim.model.counts import kv_bytes_per_token, state_bytes, weight_bytes
@@ -127,25 +128,29 @@ def _cached(
     return found
 
 
-def _weights(spec: ModelSpec) -> tuple[float, float]:
+def _weights(spec: ModelSpec, arch: str, slices: int) -> tuple[float, float]:
     """(bytes that every attention group holds, bytes of the routed experts), tower included.
 
     Layers without a value projection (k_eq_v) hold their key projection twice: engines load it
     into both slots (vLLM 0.25.1)."""
     size = weight_bytes(spec)
     twice, routed = 0.0, _routed(spec.layers, spec.hidden)
+    kept = _routed(spec.layers, spec.hidden, arch, slices)
     for group in spec.layers:
         a = group.mixer
         if isinstance(a, Attention) and a.k_eq_v and a.owns_kv:
             keys = spec.hidden * a.input_mult * a.n_kv_heads * a.head_dim
             twice += group.count * keys * a.weight.bytes_per_weight
-    return size.text + size.vision - routed + twice, routed
+    return size.text + size.vision - routed + twice, kept
 
 
-def _routed(layers: Iterable[LayerGroup], hidden: int) -> float:
-    """Bytes of the routed experts of some layers."""
+def _routed(
+    layers: Iterable[LayerGroup], hidden: int, arch: str = "", slices: int = 1
+) -> float:
+    """Bytes of the routed experts of some layers, on an architecture as engines keep them there."""
     return sum(
         group.count * part.count(hidden).routed * part.weight.bytes_per_weight
+        * rounded_up(part, hidden, arch, slices)
         for group in layers
         for part in group.branches
         if isinstance(part, MoE)
@@ -185,7 +190,7 @@ def plan_memory(
     if drafter is not None and not setup.draft_tp:
         # Experts of an MTP head are spread over all GPUs like the target's.
         draft_routed = drafter.n_predict * _routed(drafter.layers, drafter.hidden)
-    shared, routed = _weights(spec)
+    shared, routed = _weights(spec, profile.arch, parallel.gpus // parallel.ep)
     target_layers = _cached(
         spec.layers, lambda g: kv_bytes_per_token(replace(spec, layers=(g,)), kv_dtype), parallel,
         tp,

@@ -34,7 +34,7 @@ def test_what_is_not_halved_stays(name):
 def test_slower_clocks_other_designs_and_equal_devices_keep_the_fractions():
     for found in (
         tables({"bf16": 121e12, "fp8": 242e12}, sms=58),  # L4: the same SMs at a lower clock
-        tables(HALF, arch="ampere"),
+        tables(HALF, arch="hopper"),
         tables(dict(L40S.flops)),
     ):
         for name, table in found.items():
@@ -43,9 +43,12 @@ def test_slower_clocks_other_designs_and_equal_devices_keep_the_fractions():
 
 
 def test_shipped_devices_with_halved_arithmetic():
-    for name in ("rtx-4090", "rtx-5090", "h20"):
+    # The L40S's tensor cores at half their rate, of its own generation or an older one.
+    for name in ("rtx-4090", "rtx-3090", "rtx-2080-ti", "a10g", "rtx-5090", "h20"):
         assert load_profile(name).kernels["gemm.bf16"]["peak_frac"] == CLOSEST
-    for name in ("l4", "h200-nvl", "h800-sxm", "a30"):
+    parents = {"a30": "a100-80gb", "v100": "a100-80gb"}
+    parents |= {"h200-nvl": "h200-sxm", "h800-sxm": "h200-sxm"}
+    for name in ("l4", "t4", "a10", "rtx-a6000", *parents):
         profile = load_profile(name)
-        parent = load_profile({"l4": "l40s", "a30": "a100-80gb"}.get(name, "h200-sxm"))
+        parent = load_profile(parents.get(name, "l40s"))
         assert profile.kernels["gemm.bf16"].params == parent.kernels["gemm.bf16"].params

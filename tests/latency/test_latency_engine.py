@@ -20,7 +20,7 @@ from specsim.latency.engine import engine_from_dict, engine_of_year, find_engine
 from specsim.latency.engine_profile import EngineProfile, Overheads, Scheduler, Server
 from specsim.latency.graphs import padded_tokens
 from specsim.methods.base import METHODS
-from specsim.model.catalogue import find_model
+from specsim.model.catalogue import find_model, variant
 
 GOOD = {"engine": {"name": "mine", "version": "1.0"}}
 
@@ -311,9 +311,17 @@ def test_a_year_names_the_profile_that_was_current(name: str, year: str, version
     ("GLM-5.2-FP8", "b300", "sglang", "fp8"), ("GLM-5.2-FP8", "h200-sxm", "sglang", "bf16"),
     ("GLM-5.2-FP8", "b300", "vllm", "bf16"), ("llama-3.1-8b", "b300", "sglang", "bf16"),
     ("DeepSeek-R1", "b300", "sglang", "bf16"),
+    ("qwen3-14b/fp8", "h200-sxm", "trtllm", "fp8"),
+    ("Qwen3-235B-A22B/fp8", "h200-sxm", "trtllm", "bf16"),  # its own blocks, no cache with them
+    ("qwen3-14b/fp8", "h200-sxm", "vllm", "bf16"),
+    ("llama-3.1-8b/nvfp4", "b200", "trtllm==0.21", "fp8"),
+    ("llama-3.1-8b", "h200-sxm", "trtllm", "bf16"), ("gpt-oss-120b", "b200", "trtllm", "bf16"),
+    ("DeepSeek-R1", "h200-sxm", "trtllm", "bf16"),
 ])
-def test_caches_of_layers_that_choose_are_fp8_where_the_engine_says_so(
+def test_caches_are_fp8_where_the_engine_or_its_checkpoints_say_so(
     model: str, gpu: str, engine: str, kv: str
 ) -> None:
-    """SGLang 0.5.23, arg_groups/overrides.py."""
-    assert find_engine(engine).kv_dtype(find_model(model), load_profile(gpu).arch) == kv
+    """Layers that choose: SGLang 0.5.23, arg_groups/overrides.py. TensorRT-LLM: its formats."""
+    name, _, weights = model.partition("/")
+    spec = variant(find_model(name), weights) if weights else find_model(name)
+    assert find_engine(engine).kv_dtype(spec, load_profile(gpu).arch) == kv

@@ -12,6 +12,7 @@ from specsim.latency.memory import MemoryPlan, plan_memory
 from specsim.methods.base import SpecSetup
 from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import find_drafter, find_model, variant
+from specsim.model.counts import weight_bytes
 from specsim.model.spec import ModelSpec
 from specsim.ops.work import Parallel
 
@@ -50,6 +51,31 @@ def test_weights_of_the_cluster_models(
     spec = variant(find_model(name), weights)
     found = plan(spec, resolve_setup(spec, VLLM, method, k))
     assert round((found.weight_bytes + found.drafter_bytes) / 1e9, 1) == gigabytes
+
+
+# gpt-oss is 2880 wide, inside and out: (memory of its experts) / (their weights)
+@pytest.mark.parametrize(
+    ("gpu", "tp", "ratio"),
+    [
+        ("rtx-4090", 1, 2944 * 3072 / 2880**2),  # Marlin: multiples of 128 and 256
+        ("b200", 1, 2944 * 3072 / 2880**2), ("mi300x", 1, 3072**2 / 2880**2),
+        ("h100-sxm", 1, 1.0), ("h100-sxm", 4, 768 / 720),  # Triton: of 64, slice by slice
+        ("a100-80gb", 8, 8 * 384 * 3072 / 2880**2),
+    ],
+)
+def test_mxfp4_experts_are_kept_in_whole_tiles(gpu: str, tp: int, ratio: float) -> None:
+    spec, profile = find_model("gpt-oss-20b"), load_profile(gpu)
+    found = plan_memory(Instance(spec, profile, VLLM, Parallel(tp)))
+    part = spec.layers[0].ffn
+    experts = spec.n_layers * part.count(spec.hidden).routed * part.weight.bytes_per_weight
+    extra = found.weight_bytes * tp - weight_bytes(spec).text
+    assert extra == pytest.approx(experts * (ratio - 1), rel=1e-6, abs=1.0)
+    # Others are as wide as those tiles, or are kept as they are.
+    for name in ("kimi-k3", "qwen3-30b-a3b"):
+        wide = Instance(find_model(name), profile, VLLM, Parallel(8))
+        assert plan_memory(wide, check=False).weight_bytes == pytest.approx(
+            plan_memory(replace(wide, profile=H200), check=False).weight_bytes
+        )
 
 
 # Model notes, section 2: KiB of cache per token
