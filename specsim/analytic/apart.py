@@ -119,8 +119,9 @@ def apart_open(apart: Apart, system: System, workload: Workload, rate: float) ->
 
 def _prefill(apart: Apart, workload: Workload, rate: float) -> _Prefill:
     system, link = apart.prefill, apart.link
-    prompt, budget = workload.computed_input, system.batched_tokens
-    most = max(1, min(budget // prompt, system.seqs_limit))
+    prompt, budget = workload.computed_input, system.group_tokens
+    groups = system.parallel.attention_dp
+    most = max(1, min(groups * max(1, budget // prompt), system.seqs_limit))
     steps, weight = passes(1, prompt, workload.input_len - prompt, budget)
     step_s = [
         weight * sum(system.latency.seconds(_prompts(chunk, count)) for (chunk,) in steps)

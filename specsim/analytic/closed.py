@@ -114,7 +114,8 @@ def preemptions(system: System, workload: Workload, running: int) -> float:
     steps = max(1.0, decode_steps(output, system.tokens_per_step))
     decode = system.decode_shape(running, workload.mean_context)
     room = room_beside(system, decode, workload.computed_input / steps)
-    asked = running * workload.computed_input / (steps + mean_passes(workload, room)) / room
+    own_steps = mean_passes(workload, room, system.parallel.attention_dp)
+    asked = running * workload.computed_input / (steps + own_steps) / room
     lost = -math.expm1(-tokens / output) * output / tokens * math.exp(-kept / output)
     return lost * max(0.0, 1 - asked)
 
@@ -211,7 +212,7 @@ def _cycle(system: System, workload: Workload, running: int, again: float) -> _C
     decode_wall = steps * step_s + wait.decoding_s * (1 + again) + again * wait.prompt_s
     step_ahead_s = (0.5 + system.plans_ahead) * decode_wall / steps * wait.alone
     typical_s = request_s + min(
-        step_ahead_s + wait.prompt_s, max(wait.each_s, wait.cycle_s - decode_wall)
+        step_ahead_s + wait.prompt_s, max(wait.own_s, wait.cycle_s - decode_wall)
     )
     # At the start all prompts are there at once and nothing decodes.
     start_s = request_s + wait.start_s
@@ -229,13 +230,15 @@ def _cycle(system: System, workload: Workload, running: int, again: float) -> _C
 class _Wait(NamedTuple):
     """What prompts cost one request. prompt_s: its own, with those ahead of it; decoding_s: those
     that fall between its decode steps; start_s: as prompt_s where all come at once; each_s: seconds
-    of one; alone: share of requests that come while others decode; cycle_s: what a device that
-    never idles needs until the client's next request is as far, each prompt in it once."""
+    of one; own_s: of a group with one for each attention group; alone: share of requests that come
+    while others decode; cycle_s: what a device that never idles needs until the client's next
+    request is as far, each prompt in it once."""
 
     prompt_s: float
     decoding_s: float
     start_s: float
     each_s: float
+    own_s: float
     mixed_share: float
     alone: float = 1.0
     cycle_s: float = math.inf
@@ -246,33 +249,43 @@ def _mixed(system: System, workload: Workload, decode: StepShape, decode_s: floa
     steps = decode_steps(workload.output_len, system.tokens_per_step)
     others = decode.decode_seqs - 1
     room = room_beside(system, decode, workload.computed_input / steps)
-    own_steps = mean_passes(workload, room)
+    own_steps = mean_passes(workload, room, system.parallel.attention_dp)
     # During one cycle (own decode and own prefill, and the wait for the step in progress) each of
     # the other requests prefills once. Those prompts hit any of its steps.
     cycle = steps + own_steps + 0.5 + system.plans_ahead
     # Prompts that come into one step together share what the step reads for them. Each of the
     # others brings one into one of its steps; those without any cost nothing.
-    met = 1 + (others - 1) / cycle
+    met, dealt = 1 + (others - 1) / cycle, _dealt(system, 1.0, others + 1)
+    sizes = group_sizes(others, met) if met >= dealt else [dealt]
     filled = (others + 1) * workload.computed_input / room  # steps that prompts of a cycle fill
     decoding = min(1.0, cycle / filled)
     price = beside(system, workload, decode, room, decoding)
     # Prompts that do not fit into a step join the next one's, and no cycle has more steps than it
     # has or those that full ones take.
-    full = price([max(1.0, room / workload.computed_input)]) * max(1.0, cycle / filled)
-    each_s = min(full, price(group_sizes(others, met)))
+    at_once = system.prompts_at_once(room, workload.computed_input)
+    full = price([at_once]) * max(1.0, cycle / filled)
+    each_s = min(full, price(sizes))
     share = steps / cycle
-    group = min(others + 1.0, max(1, room // workload.computed_input))
+    group = min(others + 1.0, float(int(at_once)))
     group_s = packed_s(system, workload, group)
     beside_s = own_steps * decode_s * decoding / 2
     start_s = (others + 1) / group * (group_s + beside_s) / 2 + group_s / 2
     once = workload.requests_per_client == 1
-    return _Wait(
-        prompt_s=decode_s * own_steps + each_s + others * own_steps / cycle * each_s,
-        decoding_s=others * (0.5 if once else share) * each_s,
+    return _Wait(  # beside mine, one for each other attention group takes the same time
+        prompt_s=decode_s * own_steps + dealt * each_s
+        + max(0.0, others + 1 - dealt) * own_steps / cycle * each_s,
+        decoding_s=(others + 1 - dealt) * (0.5 if once else share) * each_s,
         start_s=start_s,
         each_s=each_s,
+        own_s=dealt * each_s,
         mixed_share=min(1.0, others * own_steps / cycle),
     )
+
+
+def _dealt(system: System, prompts: float, running: int) -> float:
+    """Prompts that come together where on average so many would. Attention groups are dealt
+    requests evenly and step together: they take prompts up in the same steps."""
+    return max(prompts, min(float(system.parallel.attention_dp), running))
 
 
 def _apart(
@@ -284,7 +297,8 @@ def _apart(
     waves = workload.requests_per_client
     spread = steps_spread(system, workload, steps)
     group = running if waves == 1 else together(running, steps, spread, waves)
-    fit = max(1, system.round_tokens // workload.computed_input)
+    fit = int(system.prompts_at_once(system.round_tokens, workload.computed_input))
+    dealt = _dealt(system, 1.0, running)
 
     def all_s(prompts: float) -> float:
         """Seconds of a group of so many prompts."""
@@ -304,19 +318,21 @@ def _apart(
     if group <= 1 + (running - 1) / max(1.0, steps) * (1 + 1e-9):
         most = system.round_tokens / workload.computed_input
         found = rounds(running / steps, most, request_s / step_s, system.plans_ahead)
-        first, groups = found.first, group_sizes(running, joining(running, found.size))
+        size = _dealt(system, found.size, running)
+        first, groups = found.first, group_sizes(running, joining(running, size))
         waited = found.waited
-        met = (running - 1) * max(0.0, steps - 1) / (steps + waited)
+        met = (running - dealt) * max(0.0, steps - 1) / (steps + waited)
         # Groups that run after mine, before the next decode step.
         after_s = packed_s(system, workload, found.size) * (1 / first - 1) / 2
     if system.plans_ahead:
         saved = first * saved_s(system, workload, groups, decode)
     each_s = each_packed_s(system, workload, groups) - saved / fmean(groups)
     return _Wait(
-        prompt_s=middle_s(group) - saved,
+        prompt_s=middle_s(max(group, dealt)) - saved,
         decoding_s=min(met * each_s + after_s, (running - 1) * each_s * steps / (steps + waited)),
         start_s=middle_s(running),
         each_s=each_s,
+        own_s=dealt * each_s,
         mixed_share=0.0,
         alone=alone,
         cycle_s=running * each_s + (steps + waited) * step_s,
@@ -333,7 +349,8 @@ def _prompts_only(
 ) -> _Cycle:
     """One output token per request: the prefill gives it, nothing decodes. Clients wait for each
     other's prompts."""
-    packed = max(1, min(running, system.round_tokens // workload.computed_input))
+    fit = int(system.prompts_at_once(system.round_tokens, workload.computed_input))
+    packed = min(running, fit)
     group_s = packed_s(system, workload, packed)
     busy_s = max(group_s + request_s, running / packed * group_s)
     share = min(1.0, running / packed * group_s / busy_s)

@@ -63,14 +63,18 @@ def _beside(
     room = room_beside(system, decode, workload.computed_input / steps)
     added_s = beside(system, workload, decode, room)
     wall_s = step_s / (1 - min(0.5, rate * added_s([1.0])))
+    groups = system.parallel.attention_dp
+    own_steps = mean_passes(workload, room, groups)
+    # Attention groups compute prompts beside each other, also those that came steps apart.
+    coming = own_steps if groups > 1 else 1.0
     for _ in range(ROUNDS):
-        before_s, each_s = wall_s, added_s(group_sizes(MANY, 1 + rate * wall_s))
+        before_s, each_s = wall_s, added_s(group_sizes(MANY, 1 + rate * wall_s * coming))
         wall_s = step_s / (1 - min(MOST_BUSY, rate * each_s))
         if abs(wall_s - before_s) < CLOSE * wall_s:
             break
     if batch == 1:  # nobody else is there
         return wall_s, packed_s(system, workload, 1.0)
-    own_s = step_s * mean_passes(workload, room) + each_s
+    own_s = step_s * own_steps + (each_s if groups == 1 else added_s([1.0]))
     # A prompt waits for those ahead of it where they fill the budget of a step (M/D/1).
     fill_s = step_s * workload.computed_input / room + each_s
     busy = min(MOST_BUSY, rate * fill_s)

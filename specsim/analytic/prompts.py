@@ -32,13 +32,20 @@ def prompt_lengths(workload: Workload, count: int = 1) -> list[int]:
     return [max(1, round(tokens * (1 + spread * at))) for at in _SLICES]
 
 
-def mean_passes(workload: Workload, room: int) -> float:
-    """Steps of one prompt where each has room for so many of its tokens."""
+def mean_passes(workload: Workload, room: int, groups: int = 1) -> float:
+    """Steps of one prompt, where each has room for so many tokens in as many attention groups, one
+    of which computes it."""
+    room = max(1, room // groups)
     return fmean(math.ceil(tokens / room) for tokens in prompt_lengths(workload))
 
 
-def passes(count: int, tokens: int, cached: int, room: int) -> tuple[list[Pass], float]:
-    """(steps of `count` prompts of so many tokens each, how many each of these stands for)."""
+def passes(
+    count: int, tokens: int, cached: int, room: int, groups: int = 1
+) -> tuple[list[Pass], float]:
+    """(steps of `count` prompts of so many tokens each, how many each of these stands for). room:
+    tokens of a step, shared out evenly to so many attention groups, as prompts are."""
+    if groups > 1:
+        return _in_groups(count, tokens, cached, max(1, room // groups), groups)
     needed = math.ceil(count * tokens / room)
     if count == 1 and needed > MAX_CHUNKS:
         # Whole chunks at evenly spaced depths; step time is smooth in the tokens before them.
@@ -71,6 +78,26 @@ def passes(count: int, tokens: int, cached: int, room: int) -> tuple[list[Pass],
     return found, count / priced
 
 
+def _in_groups(
+    count: int, tokens: int, cached: int, room: int, groups: int
+) -> tuple[list[Pass], float]:
+    """`passes` with room for so many tokens in each attention group, which computes the prompts
+    dealt to it whole: its chunks stand together, those of a group with most prompts first."""
+    most = -(-count // groups)
+    steps, weight = passes(most, tokens, cached, room)
+    if most == 1:
+        return [step * count for step in steps], weight
+    if weight > 1:  # the first steps stand for all: all groups have as many
+        return [step * groups for step in steps], weight * count / (most * groups)
+    fuller = count - (most - 1) * groups
+    fewer = passes(most - 1, tokens, cached, room)[0] if fuller < groups else []
+    others = fewer + [()] * (len(steps) - len(fewer))
+    return [
+        step * fuller + other * (groups - fuller)
+        for step, other in zip(steps, others, strict=True)
+    ], 1.0
+
+
 def prompt_shape(system: System, chunks: Pass) -> StepShape:
     """A step of prompts alone. The one that ends a prompt already drafts for the next step."""
     drafts = system.setup.k if system.speculative and any(c.last for c in chunks) else 0
@@ -83,7 +110,7 @@ def packed_s(system: System, workload: Workload, prompts: float) -> float:
 
     def whole_s(count: int) -> float:
         return _once(system, ("packed", workload, count), lambda: _passes_s(
-            workload, count, system.round_tokens,
+            system, workload, count, system.round_tokens,
             lambda step: system.latency.seconds(prompt_shape(system, step)),
         ))
 
@@ -99,13 +126,13 @@ def _once(system: System, key: Hashable, made: Callable[[], float]) -> float:
 
 
 def _passes_s(
-    workload: Workload, count: int, room: int, step_s: Callable[[Pass], float]
+    system: System, workload: Workload, count: int, room: int, step_s: Callable[[Pass], float]
 ) -> float:
     """All steps of `count` prompts, each of which takes step_s; mean over their lengths."""
     cached = workload.input_len - workload.computed_input
     times = []
     for tokens in prompt_lengths(workload, count):
-        steps, weight = passes(count, tokens, cached, room)
+        steps, weight = passes(count, tokens, cached, room, system.parallel.attention_dp)
         times.append(weight * sum(step_s(step) for step in steps))
     return fmean(times)
 
@@ -130,7 +157,10 @@ def saved_s(
     tokens = workload.computed_input
 
     def idle_s(count: int) -> float:
-        first = passes(count, tokens, workload.input_len - tokens, system.round_tokens)[0][0]
+        first = passes(
+            count, tokens, workload.input_len - tokens, system.round_tokens,
+            system.parallel.attention_dp,
+        )[0][0]
         return system.latency.launches(prompt_shape(system, first)).idle_s
 
     counts = [max(1, round(size)) for size in groups]
@@ -171,6 +201,6 @@ def beside(
 
     @cache
     def added_s(count: int) -> float:
-        return _passes_s(workload, count, room, extra_s)
+        return _passes_s(system, workload, count, room, extra_s)
 
     return lambda groups: sum(_between(added_s, size) for size in groups) / sum(groups)

@@ -65,7 +65,8 @@ class System(Instance):
     def latency(self) -> LatencyModel:
         """Prices of this deployment's steps, shared with every system derived from the same one
         whose steps cost the same (see `analytic.prices`)."""
-        return self.prices.latency(self, self.routing, self.fidelity, self.batched_tokens)
+        return self.prices.latency(self, self.routing, self.fidelity,
+                                   self.group_tokens * self.parallel.attention_dp)
 
     @cached_property
     def states(self) -> dict[object, Any]:
@@ -77,7 +78,7 @@ class System(Instance):
         """What the deployment keeps in device memory. CapacityError where it does not fit."""
         return plan_memory(
             self, gpu_memory_utilization=self.gpu_memory_utilization or None,
-            max_num_batched_tokens=self.batched_tokens,
+            max_num_batched_tokens=self.group_tokens,
         )
 
     @property
@@ -105,13 +106,25 @@ class System(Instance):
 
     @property
     def batched_tokens(self) -> int:
-        """Of a step, or of a microbatch where layers are split over stages."""
+        """The engine's token budget of a step, or of a microbatch where layers are split over
+        stages, as its option has it."""
         return self.max_num_batched_tokens or self.engine.max_num_batched_tokens
 
     @property
+    def group_tokens(self) -> int:
+        """Token budget of one attention group: each schedules for itself."""
+        shared = self.parallel.attention_dp if self.engine.groups_share_budget else 1
+        return max(1, self.batched_tokens // shared)
+
+    @property
     def round_tokens(self) -> int:
-        """Token budget of a round: of every microbatch that is under way."""
-        return self.batched_tokens * self.parallel.pp
+        """Token budget of a round: of all attention groups, in every microbatch under way."""
+        return self.group_tokens * self.parallel.attention_dp * self.parallel.pp
+
+    def prompts_at_once(self, room: float, tokens: float) -> float:
+        """Prompts of so many tokens that are under way at once where they fill a round's room:
+        at least one in each attention group."""
+        return max(float(self.parallel.attention_dp), room / tokens)
 
     @property
     def prompt_prices(self) -> "System":

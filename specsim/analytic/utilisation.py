@@ -64,9 +64,10 @@ def _prompt_steps(system: System, workload: Workload, decode: StepShape) -> Step
     prompt = workload.computed_input
     cached = workload.input_len - prompt
     shares_steps = system.mixes and decode.decode_seqs > 1
-    room = system.batched_tokens
+    room = system.group_tokens
     if shares_steps:
-        room = max(1, room - decode.decode_seqs * decode.decode_q_len)
+        group = -(-decode.decode_seqs // system.parallel.attention_dp)
+        room = max(1, room - group * decode.decode_q_len)
     count = -(-prompt // room)
     priced = min(count, MAX_CHUNKS)
     weight = count / priced

@@ -174,6 +174,8 @@ class EngineProfile:
         of 8 bits unless something else is asked for.
     fp8_cache_weights: weight formats whose checkpoints for this engine come with scales of an fp8
         cache, which it then uses unless something else is asked for.
+    groups_share_budget: whether max_num_batched_tokens is that of all attention groups together,
+        an equal part each; else each group has as much.
     inherit: the packaged profile that gave what its file leaves out, '' for none.
     eager_drafters: methods whose draft passes run without CUDA graphs.
     piecewise_targets: kinds of target (TARGET_KINDS) whose drafters replay graphs only between
@@ -214,6 +216,7 @@ class EngineProfile:
     prompt_op_by_arch: Mapping[str, float] = field(default_factory=dict)
     fp8_choosers: tuple[str, ...] = ()
     fp8_cache_weights: tuple[str, ...] = ()
+    groups_share_budget: bool = False
     inherit: str = ""
     eager_drafters: tuple[str, ...] = ()
     piecewise_targets: tuple[str, ...] = ()

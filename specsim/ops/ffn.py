@@ -41,13 +41,15 @@ def moe_ops(
     prefix: str,
     routing: Routing,
     seqs: float,
+    own: float | None = None,
 ) -> list[OpCost]:
     """Router, routed experts, latent projections and the shared expert of `count` layers.
 
-    `rows` are those of all attention groups; `seqs` is the number of independent sequences among
-    them, which share fewer experts than the tokens of one.
+    `rows` are those of all attention groups, `own` those of one (None: an equal share); `seqs` is
+    the number of independent sequences among `rows`, which share fewer experts than the tokens of
+    one.
     """
-    own = max(1.0, rows / par.attention_dp)
+    own = max(1.0, rows / par.attention_dp if own is None else own)
     counted = f.count(hidden)
     width = f.latent or hidden
     bias = f.n_experts * PLAIN_BYTES if f.router_bias else 0.0
@@ -103,10 +105,12 @@ def ffn_ops(
     prefix: str,
     routing: Routing,
     seqs: float,
+    own: float | None = None,
 ) -> list[OpCost]:
-    """Ops of one feed-forward branch; `rows` and `seqs` of all attention groups together."""
+    """Ops of one feed-forward branch; `rows` and `seqs` of all attention groups together, `own`
+    rows of one of them (None: an equal share)."""
     if isinstance(part, MoE):
-        return moe_ops(part, hidden, rows, par, count, f"{prefix}moe", routing, seqs)
+        return moe_ops(part, hidden, rows, par, count, f"{prefix}moe", routing, seqs, own)
     assert isinstance(part, DenseMLP)
-    own = max(1.0, rows / par.attention_dp)
+    own = max(1.0, rows / par.attention_dp if own is None else own)
     return dense_mlp_ops(part, hidden, own, par.tp, count, f"{prefix}mlp")

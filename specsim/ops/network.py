@@ -133,7 +133,7 @@ def group_rows(
             after.append(all_reduce(f"{prefix}mixer_all_reduce", own_bytes, par.tp, count))
     for index, part in enumerate(parts):
         after.append(norm if index else summed)
-        after += ffn_ops(part, hidden, rows, par, count, prefix, routing, seqs)
+        after += ffn_ops(part, hidden, rows, par, count, prefix, routing, seqs, own)
     experts = [part for part in parts if isinstance(part, MoE)]
     if experts and par.attention_dp > 1:
         gathered = ACT_BYTES * rows * hidden

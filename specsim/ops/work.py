@@ -145,20 +145,20 @@ UNIFORM = Routing(beta=1.0, shape=math.inf)
 
 
 def attention_share(work: Work, par: Parallel) -> Work:
-    """The work of one attention group: sequences are dealt out, prompts too (in tokens)."""
+    """The work of the attention group that all others wait for: sequences are dealt out evenly,
+    chunks of prompts in their order, so many to each group, the first ones to it."""
     dp = par.attention_dp
     if dp == 1:
         return work
-    chunks = work.prefill
+    chunks, rows = work.prefill, work.rows / dp
     if chunks:
-        # Chunks are dealt to groups; the largest share sets the pace.
-        per_group = -(-len(chunks) // dp)
-        chunks = chunks[:per_group]
+        chunks = chunks[: -(-len(chunks) // dp)]
+        rows += sum(new for new, _ in chunks) - work.prefill_tokens / dp
     return replace(
         work,
         seqs=work.seqs / dp,
         prefill=chunks,
-        rows=max(1.0, work.rows / dp),
+        rows=max(1.0, rows),
         head_rows=max(min(1.0, work.head_rows), work.head_rows / dp),
     )
 

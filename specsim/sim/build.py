@@ -43,6 +43,7 @@ def engine_rules(system: System, *, prefix_caching: bool | None = None) -> Engin
         prefix_caching=caches_prefixes(system) if prefix_caching is None else prefix_caching,
         chunked_prefill=engine.chunked_prefill,
         prefill_first=not system.mixes,
+        groups=system.parallel.attention_dp,
         reserve_full_isl=system.mixes if reserves is None else reserves,
         readback_lag_steps=int(system.plans_ahead),
         plan_ahead=system.plans_ahead,

@@ -81,6 +81,7 @@ class StepRules:
     prefix_caching: bool = False
     drop_last_cached_block: bool = False
     prefill_first: bool = False
+    groups: int = 1  # of attention
     chunked_prefill: bool = False
     reserve_full_isl: bool = False
     preempt_fewest_tokens: bool = False  # else the request admitted last

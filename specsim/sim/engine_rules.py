@@ -65,6 +65,8 @@ class EngineRules:
         with two batches in flight), so a request that arrives during a step waits for the whole
         next one too. An engine with nothing else to do takes it at once.
     prefill_first: prompts run alone and before decoding (SGLang); else mixed with it.
+    groups: attention groups among which sequences are dealt out; a prompt is computed in one, in an
+        equal part of max_num_batched_tokens.
     victim: 'last' (admitted last, vLLM) or 'fewest_tokens' (SGLang).
     output_reserve: share of the tokens that running requests may still write for which admission
         keeps blocks free; falls to output_reserve_min over output_reserve_steps decode steps.
@@ -77,6 +79,7 @@ class EngineRules:
     prefix_caching: bool = True
     chunked_prefill: bool = True
     prefill_first: bool = False
+    groups: int = 1
     watermark: float = 0.0
     reserve_full_isl: bool = True
     readback_lag_steps: int = 1

@@ -211,12 +211,14 @@ def mixed_seconds(
     cached_s, cached = prices.by_cached_s, prices.cached
     if uneven > 0.0:
         total += added(cached_s, cached, prices.new, tier, uneven, new, part)
+    behind = 0.0
     for j in range(c.n_chunks):
         chunk = c.chunks[j]
         if chunk.cached > 0:
             before, tokens_of_it = float(chunk.cached), float(chunk.new)
-            total += added(cached_s, cached, prices.new, tier, before, tokens_of_it, part)
-    return total
+            behind += added(cached_s, cached, prices.new, tier, before, tokens_of_it, part)
+    # Attention groups read what lies before their chunks at the same time.
+    return total + behind / max(1, min(c.rules.groups, c.n_chunks))
 
 
 def added(

@@ -160,6 +160,7 @@ def continue_prefill(c: Core, budget: int) -> int:
     rules = c.rules
     block = rules.block_size
     unit_blocks = rules.full_blocks + rules.window_blocks
+    most = rules.max_num_batched_tokens // rules.groups
     j = 0
     while j < c.prefill.count:
         slot = c.prefill.slots[j]
@@ -172,7 +173,7 @@ def continue_prefill(c: Core, budget: int) -> int:
             continue
         if budget <= 0:
             break
-        new = min(request.target - request.computed, budget)
+        new = min(request.target - request.computed, budget, most)
         reach = request.computed + new + rules.lookahead + block - 1
         need = reach // block - request.held
         lost = False
@@ -217,10 +218,11 @@ def admit(c: Core, now: float, budget: int) -> None:
         hits = match_prefix(c, slot)
         cached = hits * block
         new = target - cached
-        if new > budget:
+        most = min(budget, rules.max_num_batched_tokens // rules.groups)
+        if new > most:
             if not rules.chunked_prefill:
                 return
-            new = budget
+            new = most
         reach = rules.lookahead + block - 1
         need = (cached + new + reach) // block - hits
         blocks = need * unit_blocks + rules.state_blocks

@@ -1,0 +1,76 @@
+"""Prompts under data-parallel attention: each group computes its own, in a budget of its own."""
+
+import pytest
+
+import specsim
+from specsim.analytic.predict import LoadPoint
+from specsim.analytic.prompts import passes
+from specsim.analytic.system import System
+from specsim.hardware.store import load_profile
+from specsim.latency.engine import find_engine
+from specsim.model.catalogue import find_model
+from specsim.ops.work import Parallel, Work, attention_share
+from specsim.sim.build import engine_rules
+
+QWEN = find_model("Qwen3-235B-A22B-FP8")
+H200 = load_profile("h200-sxm")
+FOUR = Parallel(1, 4, 4)
+
+
+@pytest.mark.parametrize(("engine", "each"), [("vllm", 8192), ("trtllm", 8192), ("sglang", 2048)])
+def test_the_budget_of_a_group_and_of_all(engine: str, each: int) -> None:
+    """vLLM's is per rank; SGLang's is divided (sglang 0.5.23, arg_groups/parallel_hook.py)."""
+    system = System(QWEN, H200, find_engine(engine), FOUR, max_num_batched_tokens=8192)
+    assert (system.group_tokens, system.round_tokens) == (each, 4 * each)
+    rules = engine_rules(system)
+    assert (rules.max_num_batched_tokens, rules.groups) == (4 * each, 4)
+
+
+@pytest.mark.parametrize(("count", "tokens"), [
+    (1, 32768), (3, 32768), (4, 500), (5, 5000), (16, 1000), (50, 8192), (7, 300_000),
+])
+def test_steps_hold_every_token_once_and_no_more_of_a_group_than_its_room(
+    count: int, tokens: int
+) -> None:
+    steps, weight = passes(count, tokens, 0, 32768, 4)
+    assert weight * sum(c.new_tokens for step in steps for c in step) == pytest.approx(
+        count * tokens, rel=0.02
+    )
+    for step in steps:
+        work = Work(0, 1, 0, tuple((c.new_tokens, c.cached_tokens) for c in step), 0, 0)
+        share = attention_share(work, Parallel(1, 4, 4))
+        assert share.prefill_tokens <= 8192
+        assert share.prefill_tokens * 4 >= work.prefill_tokens  # it is one with most to do
+
+
+def test_a_group_multiplies_the_rows_of_its_own_prompts() -> None:
+    decode, chunk = 64.0, (8192, 0)
+    alone = Work(64, 1, 1000, (chunk,), decode + 8192, 64)
+    assert attention_share(alone, FOUR).rows == 16 + 8192
+    full = Work(64, 1, 1000, (chunk,) * 4, decode + 4 * 8192, 64)
+    assert attention_share(full, FOUR).rows == 16 + 8192
+
+
+def point(groups: int, clients: int, engine: str) -> LoadPoint:
+    return specsim.predict(
+        "Qwen3-235B-A22B-FP8", method="none", ep=4, engine=engine, concurrency=clients,
+        input_len=32768, output_len=512, tp=4 // groups, attention_dp=groups,
+    ).points[0]
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_long_prompts_fill_all_groups_but_one_alone_fills_one(engine: str) -> None:
+    one, four = point(1, 1, engine), point(4, 1, engine)
+    assert four.ttft_s > 1.7 * one.ttft_s
+    one, four = point(1, 32, engine), point(4, 32, engine)
+    assert four.output_tok_s == pytest.approx(one.output_tok_s, rel=0.25)
+    assert four.ttft_s > point(4, 1, engine).ttft_s  # nobody's prompt is faster in company
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_the_simulation_deals_them_alike(engine: str) -> None:
+    found = specsim.simulate(
+        "Qwen3-235B-A22B-FP8", method="none", ep=4, engine=engine, concurrency=8, requests=64,
+        input_len=32768, output_len=512, attention_dp=4,
+    )
+    assert found.output_tok_s == pytest.approx(point(4, 8, engine).output_tok_s, rel=0.2)
