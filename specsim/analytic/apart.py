@@ -37,11 +37,11 @@ class Apart:
 
     @property
     def link(self) -> KVLink:
-        setup = self.prefill.setup
+        engine, setup = self.prefill.engine, self.prefill.setup
         return kv_link(
             self.prefill.memory, self.rate, by_chunk=self.by_chunk,
             lanes=self.prefill.parallel.attention_dp,
-            states=1 + setup.k if setup.speculates else 1,
+            states=engine.held_states(setup),
         )
 
     def plain(self) -> "Apart":

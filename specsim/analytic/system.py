@@ -102,7 +102,7 @@ class System(Instance):
     @property
     def plans_ahead(self) -> bool:
         """Whether the next step is planned before this one's tokens are known."""
-        return self.engine.plans_ahead(self.setup.method, self.profile.kind)
+        return self.engine.plans_ahead(self.setup.method, self.spec, self.profile.kind)
 
     @property
     def batched_tokens(self) -> int:

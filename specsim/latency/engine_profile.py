@@ -76,7 +76,8 @@ class Scheduler:
     """How the engine plans its steps and keeps its cache, where that is not vLLM's newest way.
 
     async_scheduling: the next step is planned before this one's tokens are known; not for
-        sync_methods, whose drafts need those tokens, nor on sync_devices (kinds of device).
+        sync_methods, whose drafts need those tokens, nor for sync_targets (TARGET_KINDS), nor on
+        sync_devices (kinds of device).
     prefix_caching: prefixes are kept when nobody asks; prefix_caching_with_state: also for models
         with a recurrent state, whose snapshots would have to be kept too.
     uniform_pages: layers of unlike size per token get blocks of one size, so that narrower layers
@@ -95,6 +96,7 @@ class Scheduler:
 
     async_scheduling: bool = True
     sync_methods: tuple[str, ...] = ()
+    sync_targets: tuple[str, ...] = ()
     sync_devices: tuple[str, ...] = ()
     prefix_caching: bool = True
     prefix_caching_with_state: bool = True
@@ -182,6 +184,9 @@ class EngineProfile:
         attentions, so that the host prepares every pass.
     spec_max_num_seqs: running requests when speculation is on and nothing was asked for (0: same).
     state_copies: extra passes over a recurrent state to commit an accepted snapshot.
+    state_slots, spec_state_slots: slots that a running request of a recurrent model has for its
+        state and those of its prefixes, without speculation and with it; more than one: in memory
+        of their own, state_ratio times what tokens have. Those of drafts come on top.
     draft_model_first_rows: rows per sequence of a draft model's first pass (0: as vLLM, all that
         was verified and the bonus token).
     separate_passes: every prompt chunk and the decoding batch of a step run as passes of their
@@ -228,6 +233,9 @@ class EngineProfile:
     chunked_prefill: bool = True
     mixed_steps: bool = True
     state_copies: float = 0.0
+    state_slots: int = 1
+    spec_state_slots: int = 1
+    state_ratio: float = 0.0
     draft_model_first_rows: int = 0
     separate_passes: bool = False
     max_k: int = 0
@@ -267,11 +275,26 @@ class EngineProfile:
         split = f"{arch} {kv_dtype}" in self.unsplit_verify_except
         return family in self.unsplit_verify_families and not split
 
-    def plans_ahead(self, method: str, device_kind: str) -> bool:
+    def plans_ahead(self, method: str, target: ModelSpec, device_kind: str) -> bool:
         """Whether the next step is planned before this one's tokens are known."""
         rules = self.scheduler
-        waits = method in rules.sync_methods or device_kind in rules.sync_devices
+        waits = (
+            method in rules.sync_methods or device_kind in rules.sync_devices
+            or kind_of_target(target) in rules.sync_targets
+        )
         return rules.async_scheduling and not waits
+
+    def held_states(self, setup: SpecSetup) -> int:
+        """Slots of recurrent state of a running request: those of drafts hold the state behind
+        each verified token, and the live one among them where none is copied back."""
+        if not setup.speculates:
+            return self.state_slots
+        return self.spec_state_slots + (setup.verify_tokens if self.state_copies else setup.k)
+
+    def state_share(self, setup: SpecSetup) -> float:
+        """Of the memory beside the weights, what only states may use."""
+        slots = self.spec_state_slots if setup.speculates else self.state_slots
+        return self.state_ratio / (1.0 + self.state_ratio) if slots > 1 else 0.0
 
     def draft_graphs(self, setup: SpecSetup, target: ModelSpec) -> DraftGraphs:
         """How the draft passes for a target replay CUDA graphs."""

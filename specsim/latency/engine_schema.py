@@ -85,14 +85,16 @@ _BY_TYPE: dict[object, object] = {
     Mapping[str, int]: Annotated[dict[str, POSITIVE], Rule("a table of numbers above 0")],
     Mapping[str, float]: Annotated[dict[str, SCALE], Rule("a table of factors from 0.05 to 20")],
 }
+TARGETS = Annotated[
+    tuple[Literal["dense", "routed", "recurrent"], ...], Bound(strict=False),
+    Rule("a list of 'dense', 'routed', 'recurrent'"),
+]
 _ENGINE: dict[str, object] = {
     "name": NAME, "version": VERSION, "methods": METHOD_NAMES, "eager_drafters": METHOD_NAMES,
-    "piecewise_targets": Annotated[
-        tuple[Literal["dense", "routed", "recurrent"], ...], Bound(strict=False),
-        Rule("a list of 'dense', 'routed', 'recurrent'"),
-    ],
+    "piecewise_targets": TARGETS,
     "graph_unit": Annotated[Literal["tokens", "requests"], Rule("'tokens' or 'requests'")],
     "max_num_seqs": COUNT, "max_num_batched_tokens": COUNT, "block_size": COUNT,
+    "state_slots": COUNT, "spec_state_slots": COUNT,
     "graph_max": COUNT, "kernel_scale": SCALE, "drafter_scale": SCALE, "expert_scale": SCALE,
     "gpu_memory_utilization": Annotated[float, Bound(ge=0.05, le=1)],
     "all_reduce": Annotated[tuple[RULE, ...], Bound(strict=False), Rule(
@@ -100,7 +102,8 @@ _ENGINE: dict[str, object] = {
     )],
 }
 _SCHEDULER: dict[str, object] = {
-    "sync_methods": METHOD_NAMES, "output_reserve": SHARE, "output_reserve_min": SHARE,
+    "sync_methods": METHOD_NAMES, "sync_targets": TARGETS,
+    "output_reserve": SHARE, "output_reserve_min": SHARE,
     "victim": Annotated[Literal["last", "fewest_tokens"], Rule("'last' or 'fewest_tokens'")],
     "adaptive_tiers": Annotated[
         tuple[TIER, ...], Bound(strict=False), Rule("a list of [batch from 1, [k, ...]]")

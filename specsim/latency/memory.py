@@ -5,6 +5,11 @@ cache pool. A request holds cache for its tokens plus the lookahead slots of spe
 recurrent models 1 + k state slots (vLLM 0.25.1 keeps a state per draft position). The drafter's
 own layers live in the same pool. Sliding layers hold at most their window.
 
+SGLang sets a share of what the weights leave apart for states, and runs no more requests than it
+holds: each has slots for the states of prefixes besides its own, and k + 1 that a verify step
+writes (mem_cache/kv_cache_configurator.py of 0.5.23; --mamba-full-memory-ratio). Without slots
+for prefixes, states and tokens are taken from one pool.
+
 Tensor parallelism splits weights and state; it splits the cache by KV heads, each layer's until
 they run out, and a latent cache not at all. Attention groups (attention_dp) hold copies of
 everything but the routed experts, and each its own sequences. Where layers are spread over pipeline
@@ -35,6 +40,7 @@ from specsim.units import GB
 # cache on one large GPU is 2 to 5 GB, growing with the token budget. Assumed, not fitted.
 RESERVE_BYTES = 2.0 * GB
 RESERVE_BYTES_PER_TOKEN_AND_WIDTH = 8.0
+MOST_REQUESTS = 1 << 20  # where nothing limits them
 MAX_TP = 128  # looked at for the smallest tp that fits
 
 
@@ -57,7 +63,8 @@ class CachedLayers:
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """Bytes per GPU. kv_bytes_per_token covers target and drafter layers that grow for ever;
-    windows: (tokens, bytes per token) of sliding layers; state_bytes_per_seq: recurrent state.
+    windows: (tokens, bytes per token) of sliding layers; state_bytes_per_seq: recurrent state, all
+    its slots; state_pool_bytes: where states have memory of their own (0: they lie in the pool).
     lookahead_tokens: cache slots a sequence holds ahead of its accepted tokens. layers: what these
     sums are made of."""
 
@@ -72,6 +79,7 @@ class MemoryPlan:
     lookahead_tokens: int
     block_size: int
     layers: tuple[CachedLayers, ...] = ()
+    state_pool_bytes: float = 0.0
 
     @property
     def window_bytes_per_seq(self) -> float:
@@ -81,7 +89,19 @@ class MemoryPlan:
     @property
     def pool_bytes(self) -> float:
         used = self.weight_bytes + self.drafter_bytes + self.reserve_bytes
-        return self.usable_bytes - used
+        return self.usable_bytes - used - self.state_pool_bytes
+
+    @property
+    def state_requests(self) -> int:
+        """Requests whose states fit where these have memory of their own, whatever their length."""
+        if self.state_pool_bytes <= 0:
+            return MOST_REQUESTS
+        return int(self.state_pool_bytes / self.state_bytes_per_seq)
+
+    @property
+    def pooled_state_bytes(self) -> float:
+        """Of one sequence in the cache pool."""
+        return 0.0 if self.state_pool_bytes > 0 else self.state_bytes_per_seq
 
     @property
     def kv_tokens(self) -> int:
@@ -94,21 +114,20 @@ class MemoryPlan:
         """Pool bytes of one request of `tokens` tokens, rounded up to whole blocks."""
         held = math.ceil((tokens + self.lookahead_tokens) / self.block_size) * self.block_size
         sliding = sum(min(held, window) * size for window, size in self.windows)
-        return held * self.kv_bytes_per_token + sliding + self.state_bytes_per_seq
+        return held * self.kv_bytes_per_token + sliding + self.pooled_state_bytes
 
     def max_requests(self, tokens: float) -> int:
         """Requests of `tokens` tokens that fit at the same time."""
         if self.pool_bytes <= 0:
             return 0
         per_request = self.bytes_per_request(tokens)
-        if per_request <= 0:
-            return 1 << 20
-        return int(self.pool_bytes / per_request)
+        fits = int(self.pool_bytes / per_request) if per_request > 0 else MOST_REQUESTS
+        return min(fits, self.state_requests)
 
     def to_dict(self) -> dict[str, object]:
         return picked(self, "capacity_bytes usable_bytes weight_bytes drafter_bytes reserve_bytes "
                             "pool_bytes kv_bytes_per_token window_bytes_per_seq "
-                            "state_bytes_per_seq lookahead_tokens kv_tokens")
+                            "state_bytes_per_seq state_pool_bytes lookahead_tokens kv_tokens")
 
 
 def _cached(
@@ -205,7 +224,7 @@ def plan_memory(
         size = state_bytes(replace(spec, layers=(group,))).total
         if size > 0:
             target_layers.append(CachedLayers(group.count, 0, 0.0, size / tp / groups))
-    slots = 1 + setup.k if setup.speculates else 1
+    slots = engine.held_states(setup)
     ends = _ends(spec)
 
     def stage(layers: float, ends_bytes: float, drafts: bool) -> MemoryPlan:
@@ -220,7 +239,7 @@ def plan_memory(
         windows = {0: 0.0}
         for one in cached:
             windows[one.window] = windows.get(one.window, 0.0) + one.token_bytes
-        return MemoryPlan(
+        found = MemoryPlan(
             capacity_bytes=float(profile.mem_bytes),
             usable_bytes=profile.mem_bytes * share,
             weight_bytes=((shared - ends) * layers + ends_bytes) / tp
@@ -235,6 +254,9 @@ def plan_memory(
             block_size=engine.block_size,
             layers=tuple(cached),
         )
+        if found.state_bytes_per_seq <= 0:
+            return found
+        return replace(found, state_pool_bytes=engine.state_share(setup) * found.pool_bytes)
 
     plan = stage(1.0, ends, True)
     if parallel.pp > 1:
@@ -264,6 +286,13 @@ def plan_memory(
                     fits = wider
                     break
         raise CapacityError(_does_not_fit(spec, profile, parallel, plan, share, fits))
+    if check and plan.state_requests < 1:
+        raise CapacityError(
+            f"a request of {spec.name} keeps {plan.state_bytes_per_seq / GB:.2f} GB of recurrent "
+            f"state per GPU at tp {tp}, but {engine.name} sets {plan.state_pool_bytes / GB:.2f} GB "
+            f"apart for states beside the weights on {profile.name}; use a larger tp, smaller "
+            "weights or a shorter draft (--k)"
+        )
     return plan
 
 

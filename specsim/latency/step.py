@@ -9,7 +9,7 @@ Kernel seconds come from `specsim.roofline`; the engine's own seconds from `Engi
 """
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 
 from specsim.errors import UsageError
@@ -20,8 +20,9 @@ from specsim.latency.graphs import padded_tokens
 from specsim.latency.instance import Instance
 from specsim.latency.launches import Launches
 from specsim.latency.pipeline import Trip, crossings, round_of, stage_share, trip
+from specsim.latency.planned import Kernels, Plan
 from specsim.latency.power import KernelDemand, board_watts, demand
-from specsim.latency.price import LooseOps, Pricer, Sums, keep
+from specsim.latency.price import LooseOps, Pricer, keep
 from specsim.latency.routing import routing_of
 from specsim.latency.shape import StepShape
 from specsim.methods.base import SpecSetup
@@ -33,30 +34,6 @@ from specsim.ops.work import UNIFORM, Parallel, Routing, Work, attention_share, 
 
 _SPAN = attrgetter("new_tokens", "cached_tokens")
 _LAST = attrgetter("last")
-
-
-@dataclass(frozen=True, slots=True)
-class _Kernels:
-    """A step's kernels, priced, before any overhead of the engine. passes: of the drafter."""
-
-    target: Sums
-    sample: Sums
-    draft: Sums
-    passes: int
-    rows: float
-    graphed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What a step runs."""
-
-    target: Pass
-    sample: LooseOps
-    draft: list[Pass | LooseOps]
-    passes: int
-    rows: float
-    graphed: bool
 
 
 class LatencyModel:
@@ -107,6 +84,7 @@ class LatencyModel:
             else waits(drafter.layers, self.parallel)
         )
         self._draft_graphs = engine.draft_graphs(self.setup, spec)
+        self._ahead = engine.plans_ahead(self.setup.method, spec, profile.kind)
         unsplit = not self._datasheet and engine.unsplit(spec.family, profile.arch, self.kv_dtype)
         split = self.parallel.all_gpus > 1
         collectives = Collectives.of(engine.all_reduce, profile, spec) if split else None
@@ -114,7 +92,7 @@ class LatencyModel:
             profile, engine, self.kv_dtype, self.routing, datasheet=self._datasheet,
             unsplit=unsplit, collectives=collectives,
         )
-        self._kernels: dict[StepShape, _Kernels] = {}
+        self._kernels: dict[StepShape, Kernels] = {}
         self._rounds: dict[StepShape, StepLatency] = {}
         self._setups = {self.setup.k: self.setup}  # the setup at each draft length asked for
         self._early_layers = tuple(
@@ -181,7 +159,7 @@ class LatencyModel:
             for n, count in ((1, par.pp - 1 - nodes), (2, nodes))
         )
         waits_s = 0.0  # for the tokens, without which the microbatch cannot go on
-        if not self._datasheet and self.engine.plans_ahead(self.setup.method, self.profile.kind):
+        if not self._datasheet and self._ahead:
             waits_s = self.engine.overheads.lockstep_s
         return trip(step, ends.seconds, hops_s / (par.pp - 1), waits_s, spec.n_layers, par.pp)
 
@@ -213,7 +191,6 @@ class LatencyModel:
                 launch_s = each_s * kernels.target.launches
                 idle_s = max(0.0, launch_s - target_s)
                 target_s += idle_s
-            ahead = self.engine.plans_ahead(setup.method, self.profile.kind)
             launching_s = 0.0  # the host's time for draft passes that no single graph holds
             if kernels.passes:
                 per_pass = over.draft_pass_s + over.sync_s * self._draft_waits
@@ -224,9 +201,9 @@ class LatencyModel:
                     launching_s = over.host_pass_s * kernels.passes
                 if self._draft_graphs == "none":
                     launching_s += over.eager_kernel_s * kernels.draft.launches
-                if not ahead:
+                if not self._ahead:
                     draft_s = max(draft_s, launching_s)
-            host_s = over.step_s + over.seq_s * seqs + (0.0 if ahead else over.lockstep_s)
+            host_s = over.step_s + over.seq_s * seqs + (0.0 if self._ahead else over.lockstep_s)
             if setup.speculates and shape.drafter:
                 host_s += over.spec_step_s + over.spec_seq_s * seqs
                 if setup.drafting.lookup:
@@ -237,7 +214,7 @@ class LatencyModel:
             # The host prepares the next step while the device runs this one; drafts launched ahead
             # of the device are part of that.
             device_s = target_s + sample_s + draft_s
-            host_s = max(host_s, over.host_step_s + launching_s * ahead - device_s)
+            host_s = max(host_s, over.host_step_s + launching_s * self._ahead - device_s)
         sums = (target, sample, draft)
         return StepLatency(
             total_s=target_s + sample_s + draft_s + host_s,
@@ -284,25 +261,16 @@ class LatencyModel:
         engine = replace(self.engine, overheads=overheads, **scales)  # type: ignore[arg-type]
         return self.under(engine)
 
-    def _price(self, shape: StepShape) -> "_Kernels":
+    def _price(self, shape: StepShape) -> Kernels:
         """Everything about a step that does not depend on the engine's overheads."""
-        runs = [
+        return Kernels.added([
             (self._priced(self._plan(part)), times)
             for part, times in Counter(self._apart(shape)).items()
-        ]
-        if len(runs) == 1 and runs[0][1] == 1:
-            return runs[0][0]
-        return _Kernels(
-            *(Sums.added((getattr(run, name), times) for run, times in runs)
-              for name in ("target", "sample", "draft")),
-            sum(run.passes * times for run, times in runs),
-            sum(run.rows * times for run, times in runs),
-            all(run.graphed for run, _ in runs),
-        )
+        ])
 
-    def _priced(self, plan: _Plan) -> _Kernels:
+    def _priced(self, plan: Plan) -> Kernels:
         total = self._pricer.total
-        return _Kernels(
+        return Kernels(
             total([plan.target]), total([plan.sample]), total(plan.draft),
             plan.passes, plan.rows, plan.graphed,
         )
@@ -327,7 +295,7 @@ class LatencyModel:
             for row in rows
         )
 
-    def _plan(self, shape: StepShape) -> "_Plan":
+    def _plan(self, shape: StepShape) -> Plan:
         """The passes of a step."""
         q = shape.decode_q_len
         rows, graphed = self._rows(shape, q)
@@ -343,7 +311,7 @@ class LatencyModel:
         moved = 4.0 * logits.rows * logits.vocab
         sample = LooseOps("sample", (OpCost("sample", logits, act_bytes=moved),))
         draft, passes = self._draft(shape, work, finishing)
-        return _Plan(target, sample, draft, passes, rows, graphed)
+        return Plan(target, sample, draft, passes, rows, graphed)
 
     def _rows(self, shape: StepShape, q_len: int) -> tuple[float, bool]:
         tokens = float(shape.tokens)

@@ -173,7 +173,10 @@ def latent_context(
         ops.append(
             OpCost(
                 f"{prefix}.decode",
-                LatentDecode(work.seqs, work.q_len, heads, kl, rope, attended, kv_dtype),
+                LatentDecode(
+                    work.seqs, work.q_len, heads, kl, rope, attended, kv_dtype,
+                    apart=a.index_topk > 0,
+                ),
                 flops=2.0 * m * keys * heads * (2 * kl + rope),
                 kv_bytes=latent * kvb * work.seqs * (attended + 2 * work.q_len),
                 act_bytes=ACT_BYTES * m * heads * (2 * kl + rope),

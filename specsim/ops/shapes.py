@@ -60,7 +60,8 @@ class AttentionPrefill(NamedTuple):
 
 class LatentDecode(NamedTuple):
     """Absorbed latent attention: every query head reads one latent of kv_lora_rank + rope_dim
-    numbers per token. kv_lora_rank 0: keys without values, as of a sparse indexer."""
+    numbers per token. kv_lora_rank 0: keys without values, as of a sparse indexer. apart: each
+    query attends to tokens of its own choice, so that the queries of a sequence share no tile."""
 
     seqs: float
     q_len: int
@@ -70,6 +71,7 @@ class LatentDecode(NamedTuple):
     ctx: float
     fmt: str = "bf16"
     kv_read_amplification: float = 1.0
+    apart: bool = False
 
 
 class LatentPrefill(NamedTuple):

@@ -3,7 +3,7 @@ grouped heads with an indexer (MiniMax-M3).
 
 What a query attends to no longer grows with the context once the indexer has a choice; its scores,
 and the entries of layers without one, do. A verify step reads the choices of its queries once, as
-neighbouring tokens choose much the same.
+neighbouring tokens choose much the same; what it computes, each query computes apart.
 """
 
 from dataclasses import replace
@@ -72,7 +72,7 @@ def compressed_context(
                 f"{prefix}.decode",
                 LatentDecode(
                     work.seqs, work.q_len, heads, d, 0, seen + entries, kv_dtype,
-                    kv_read_amplification=row / (d * DTYPE_BYTES[kv_dtype]),
+                    kv_read_amplification=row / (d * DTYPE_BYTES[kv_dtype]), apart=True,
                 ),
                 flops=4.0 * m * keys * heads * d,
                 kv_bytes=row * (work.seqs * (seen + entries + work.q_len) + m * written),

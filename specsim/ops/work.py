@@ -42,11 +42,12 @@ class Work:
         """(new tokens, tokens cached before, whether it shares a launch, how many alike) of the
         prompt chunks. They run in one call, whose launch the first pays, unless all share it."""
         for (new, cached), times in Counter(self.prefill).items():
-            if not shared:
+            alone = not shared
+            if alone:
                 yield new, cached, False, 1
-                shared, times = True, times - 1
-            if times:
-                yield new, cached, True, times
+                shared = True
+            if times > alone:
+                yield new, cached, True, times - alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,7 +299,7 @@ def _memory_bars(doc: Doc) -> Bars:
     memory = doc.at("memory")
     parts = [(name, memory.maybe(key) or 0.0) for name, key in (
         ("weights", "weight_bytes"), ("drafter", "drafter_bytes"), ("reserve", "reserve_bytes"),
-        ("cache pool", "pool_bytes"))]
+        ("states", "state_pool_bytes"), ("cache pool", "pool_bytes"))]
     return Bars(
         "Memory of one GPU",
         f"Of {size(memory.maybe('capacity_bytes') or 0)}; the cache pool holds "

@@ -2,8 +2,11 @@
 
 Decode is absorbed: every query head attends to one latent of kv_lora_rank + rope_dim numbers
 per token, read once for all heads and all queries of a step. Its rows (heads x q_len) are padded
-to 64, so 16 heads with 4 queries cost what 64 heads cost; arithmetic binds soon after. Prefill is
-expanded to ordinary heads.
+to 64, so 16 heads with 4 queries cost what 64 heads cost; arithmetic binds soon after. Queries that
+choose what they attend to are sequences of one token to the kernel, each with its own heads padded
+to 64 (SGLang 0.5.23, dsa_backend.py, for FlashAttention-3, FlashMLA and TensorRT-LLM's kernel);
+what neighbours have both chosen, the later ones find in the L2 cache. Prefill is expanded to
+ordinary heads.
 
 Parameters, decode: floor_s, cold_s, mem_frac, peak_frac (of the 16-bit peak, whatever the cache
 dtype), tile_s (a wave of sequences after the first), split_s (joining the parts of a cache of two
@@ -27,7 +30,7 @@ SPLIT_TOKENS = 256
 @prices(LatentDecode)
 def mla_decode(device: Device, shape: LatentDecode, how: Pricing = CALIBRATED) -> KernelTime:
     """Attention kernel alone (no projections) for seqs sequences of q_len new tokens."""
-    seqs, q_len, heads, kv_lora_rank, rope_dim, ctx, kv_fmt, amplification = shape
+    seqs, q_len, heads, kv_lora_rank, rope_dim, ctx, kv_fmt, amplification, apart = shape
     row_bytes = (kv_lora_rank + rope_dim) * DTYPE_BYTES[kv_fmt]
     width = 2 * kv_lora_rank + rope_dim
     rows = heads * q_len
@@ -44,7 +47,7 @@ def mla_decode(device: Device, shape: LatentDecode, how: Pricing = CALIBRATED) -
     cold_s = t["cold_s"] * min(1.0, read / cache_bytes)
     if how.rotated_copies:
         cold_s *= 1.0 - cache_hits(read * how.rotated_copies, cache_bytes)
-    tiles = ceil(rows / ROW_TILE)
+    tiles = q_len * ceil(heads / ROW_TILE) if apart else ceil(rows / ROW_TILE)
     mem_s = (read + other) / (bandwidth * t["mem_frac"])
     compute_s = flops * (tiles * ROW_TILE / rows) / (peak * t["peak_frac"])
     work_s = smooth_max(mem_s, compute_s, t["p"])

@@ -37,7 +37,7 @@ def engine_rules(system: System, *, prefix_caching: bool | None = None) -> Engin
     reserves = scheduler.reserve_full_isl
     return EngineRules(
         name=engine.name,
-        max_num_seqs=system.seqs_limit,
+        max_num_seqs=min(system.seqs_limit, system.memory.state_requests),
         max_num_batched_tokens=system.round_tokens,
         block_size=cache_blocks(system).block_size,
         prefix_caching=caches_prefixes(system) if prefix_caching is None else prefix_caching,

@@ -96,7 +96,7 @@ def _by_bytes(plan: MemoryPlan, attention: list[_GroupKind]) -> CacheBlocks:
     unit_tokens = plan.block_size
     full = plan.kv_bytes_per_token * unit_tokens
     window = sum(size for _, size in plan.windows) * unit_tokens
-    state = plan.state_bytes_per_seq
+    state = plan.pooled_state_bytes
     costs = BlockCosts(1 if full else 0, 1 if window else 0, _window_of(attention))
     block_bytes = full + window or state or plan.pool_bytes / MAX_BLOCKS
     if full and window:

@@ -126,6 +126,57 @@ def test_recurrent_models_keep_a_state_per_draft() -> None:
     assert drafted.max_requests(1000) < plain.max_requests(1000)
 
 
+def sglang_plan(version: str, setup: SpecSetup, gpu: str = "h200-sxm") -> MemoryPlan:
+    spec, engine = find_model("qwen3.6-27b"), find_engine(f"sglang=={version}")
+    return plan_memory(Instance(spec, load_profile(gpu), engine, ONE, "bf16", setup))
+
+
+def test_sglang_keeps_states_of_prefixes_in_memory_of_their_own() -> None:
+    spec = find_model("qwen3.6-27b")
+    drafts, state = SpecSetup("mtp", 3, spec.mtp), plan(spec).state_bytes_per_seq
+    for version, plain_slots, drafted_slots in (("0.5.9", 3, 1 + 4), ("0.5.23", 5, 5 + 4)):
+        plain, drafted = sglang_plan(version, NONE), sglang_plan(version, drafts)
+        assert plain.state_bytes_per_seq == pytest.approx(plain_slots * state)
+        assert drafted.state_bytes_per_seq == pytest.approx(drafted_slots * state)
+        # --mamba-full-memory-ratio 0.9: states have 0.9 times what tokens have.
+        assert plain.state_pool_bytes == pytest.approx(0.9 * plain.pool_bytes)
+        assert plain.max_requests(100) == int(plain.state_pool_bytes / (plain_slots * state))
+        assert plain.bytes_per_request(100) == 101 * plain.kv_bytes_per_token
+    # Without a prefix cache, as old versions speculate, nothing is set apart.
+    old = sglang_plan("0.5.9", drafts)
+    assert old.state_pool_bytes == 0 and old.bytes_per_request(100) > 5 * state
+    parts = (drafted.weight_bytes, drafted.drafter_bytes, drafted.reserve_bytes,
+             drafted.state_pool_bytes, drafted.pool_bytes)
+    assert sum(parts) == pytest.approx(drafted.usable_bytes)
+
+
+@pytest.mark.parametrize(("gpu", "model", "weights", "measured"), [
+    # SGLang's cookbook (SGLQ36), plain, 1024 clients, prompts of 8192 and answers of 1024 tokens:
+    # requests that ran together, output tokens per second x TPOT.
+    ("b200", "qwen3.6-35b-a3b", "bf16", 95), ("b200", "qwen3.6-35b-a3b", "fp8", 127),
+    ("b200", "qwen3.6-27b", "bf16", 43), ("b200", "qwen3.6-27b", "fp8", 53),
+    ("b300", "qwen3.6-35b-a3b", "bf16", 181), ("b300", "qwen3.6-35b-a3b", "fp8", 208),
+    ("b300", "qwen3.6-27b", "bf16", 73), ("b300", "qwen3.6-27b", "fp8", 86),
+])
+def test_states_limit_how_many_requests_ran(
+    gpu: str, model: str, weights: str, measured: int
+) -> None:
+    spec, engine = variant(find_model(model), weights), find_engine("sglang==0.5.15")
+    instance = Instance(spec, load_profile(gpu), engine)
+    found = plan_memory(instance)
+    assert measured < found.max_requests(8192 + 512) == found.state_requests < 1.7 * measured
+    shared = replace(engine, state_slots=1)
+    assert plan_memory(replace(instance, engine=shared)).max_requests(8704) > 3.4 * measured
+
+
+def test_a_state_that_does_not_fit_is_named() -> None:
+    spec = find_model("qwen3.6-27b")
+    setup = SpecSetup("mtp", 7, spec.mtp)
+    instance = Instance(spec, H200, find_engine("sglang"), setup=setup)
+    with pytest.raises(CapacityError, match=r"keeps 2\.00 GB of recurrent state"):
+        plan_memory(instance, gpu_memory_utilization=0.39)
+
+
 def test_kv_heads_are_split_layer_by_layer() -> None:
     # Gemma-4: 16 KV heads in windows, 4 in full layers; on 8 GPUs the latter are copied twice
     spec = find_model("gemma-4-31b")

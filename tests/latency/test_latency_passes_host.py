@@ -96,6 +96,28 @@ def test_steps_that_are_not_planned_ahead_pay_for_their_planning() -> None:
         assert extra == pytest.approx(paid)
 
 
+@pytest.mark.parametrize(("model", "version", "gpus", "measured_ms"), [
+    # SGLang's cookbook, B200, plain, one client: mean TPOT (CKBK-127, CKBK-115, CKBK-118)
+    ("Qwen3-Next-80B-A3B", "0.5.6", 8, 6.19), ("Qwen3-Coder-Next", "0.5.8", 2, 6.19),
+    ("Qwen3-Coder-Next", "0.5.8", 2, 6.24),
+])
+def test_recurrent_targets_wait_for_their_tokens_where_prefixes_had_no_buffers(
+    model: str, version: str, gpus: int, measured_ms: float
+) -> None:
+    spec = find_model(model)
+    old, new = find_engine(f"sglang=={version}"), find_engine("sglang==0.5.23")
+    assert not old.plans_ahead("none", spec, "gpu") and new.plans_ahead("none", spec, "gpu")
+    assert old.plans_ahead("none", LLAMA, "gpu")
+    took = [
+        LatencyModel(Instance(spec, load_profile("b200"), engine, Parallel(gpus))).seconds(
+            decode_shape(1, 1000)
+        )
+        for engine in (old, replace(old, scheduler=replace(old.scheduler, sync_targets=())))
+    ]
+    assert took[0] - took[1] == pytest.approx(old.overheads.lockstep_s, abs=1e-5)
+    assert took[0] == pytest.approx(measured_ms / 1e3, rel=0.12)  # 0.76 of it, planned ahead
+
+
 def test_several_rows_of_a_sequence_and_trees_pay_per_layer() -> None:
     over = Overheads(wide_layer_s=1e-4, tree_layer_s=1e-3)
     for setup, layer_s in ((SpecSetup(), 0.0), (EAGLE3, 1e-4), (TREE, 1.1e-3)):

@@ -139,6 +139,21 @@ def test_latent_verify_is_free_up_to_64_rows_and_dear_beyond(h200: HardwareProfi
     assert penalty(128) > 3.0
 
 
+def test_queries_with_choices_of_their_own_share_no_tile(h200: HardwareProfile) -> None:
+    # 8 heads x 4 queries fit one tile of 64 rows; each alone is padded to 64.
+    shared, apart = (
+        mla_decode(h200, 47, 4, 8, 512, 64, 2048, apart=own) for own in (False, True)
+    )
+    assert apart.compute_s == pytest.approx(4 * shared.compute_s)
+    assert apart.mem_s == shared.mem_s  # the same tokens, from the L2 cache
+    # Of one query, and of heads that fill their tiles, nothing changes.
+    for q, heads in ((1, 8), (4, 64)):
+        whole, each = (
+            mla_decode(h200, 47, q, heads, 512, 64, 2048, apart=own) for own in (False, True)
+        )
+        assert whole == each
+
+
 def test_latent_prefill(h200: HardwareProfile) -> None:
     time = mla_prefill(h200, 100, 50, 16, 192, 128, fidelity="datasheet")
     pairs = sum(50 + i + 1 for i in range(100))
