@@ -30,14 +30,19 @@ _NEUTRAL = re.compile(
     r"-(instruct|it|chat|hf|base|pt|bf16|fp16|thinking|preview|qat|\d{4}|\d{6}|1m)$"
 )
 _FORMAT_ENDING = re.compile(
-    r"-(fp8|fp8-dynamic|fp8-block|nvfp4|fp4|awq|awq-int4|awq4|gptq|gptq-int4|int4|w4a16)$"
+    r"-(fp8|fp8-dynamic|fp8-block|fp8-kv|nvfp4|fp4|mxfp4|awq|awq-int4|awq4|awq-4bit|gptq|gptq-int4"
+    r"|gptq-int8|int4|int8|(?:quantized\.)?w(?:4a16|8a8|8a16))$"
 )
 _FORMAT_OF_ENDING = {
     "fp8-dynamic": "fp8",
+    "gptq-int8": "int8_w8a16",
+    "w8a8": "int8",
+    "w8a16": "int8_w8a16",
     "awq-int4": "int4",
     "gptq-int4": "int4",
     "awq": "int4",
     "awq4": "int4",
+    "awq-4bit": "int4",
     "gptq": "int4",
     "w4a16": "int4",
     "fp4": "nvfp4",
@@ -113,6 +118,10 @@ def find_model(name: str) -> ModelSpec:
         ending = "fp8_block"
     if ending == "fp8-dynamic":  # not a publisher's static checkpoint of the same format
         return quantized(spec, "fp8")
+    if ending == "fp8-kv":  # AMD's, with scales of the cache
+        return replace(quantized(spec, "fp8"), default_kv_dtype="fp8")
+    if ending == "mxfp4" and spec.weights != "mxfp4":  # AMD's, by Quark
+        return quantized(spec, "mxfp4_w4a4")
     return variant(spec, ending) if ending else spec
 
 
@@ -227,7 +236,8 @@ def _body(spec: ModelSpec) -> tuple[object, ...]:
 def key(name: str) -> str:
     """The form in which names are compared."""
     text = name.strip().lower().rstrip("/").rsplit("/", 1)[-1]
-    text = re.sub(r"[\s_]+", "-", text)
+    text = re.sub(r"[\s_:]+", "-", text)
+    text = re.sub(r"^(llama|gemma)(?=\d)", r"\1-", text)  # llama3.1:8b
     return _VENDORS.sub("", text)
 
 
@@ -239,7 +249,7 @@ def _forms(name: str) -> Iterator[tuple[str, str]]:
         neutral = _NEUTRAL.search(text)
         found = _FORMAT_ENDING.search(text)
         if found and not ending:
-            text, ending = text[: found.start()], found.group(1)
+            text, ending = text[: found.start()], found.group(1).removeprefix("quantized.")
         elif neutral:
             text = text[: neutral.start()]
         else:

@@ -185,6 +185,23 @@ def test_drafters_by_published_names() -> None:
         find_drafter("eagle3-qwen3-9b")
 
 
+@pytest.mark.parametrize(("typed", "name", "weights", "cache"), [
+    ("RedHatAI/Llama-3.3-70B-Instruct-quantized.w4a16", "Llama-3.3-70B-Instruct", "int4", "bf16"),
+    ("RedHatAI/Qwen3-8B-quantized.w8a8", "Qwen3-8B", "int8", "bf16"),
+    ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", "Qwen2.5-7B", "int8_w8a16", "bf16"),
+    ("amd/Mixtral-8x7B-Instruct-v0.1-FP8-KV", "Mixtral-8x7B", "fp8", "fp8"),
+    ("amd/Llama-2-70b-chat-hf-MXFP4", "Llama-2-70B", "mxfp4_w4a4", "bf16"),
+    ("gpt-oss-20b-mxfp4", "gpt-oss-20b", "mxfp4", "bf16"),
+    ("llama3.1:8b", "Llama-3.1-8B", "bf16", "bf16"), ("gemma3:27b", "Gemma-3-27B", "bf16", "bf16"),
+])
+def test_publishers_endings_say_the_format(
+    typed: str, name: str, weights: str, cache: str
+) -> None:
+    found = find_model(typed)
+    assert same_shapes(found, find_model(name))
+    assert (found.weights, found.default_kv_dtype) == (weights, cache)
+
+
 def test_variant_prefers_a_catalogued_checkpoint() -> None:
     spec = find_model("Qwen3.6-27B")
     assert variant(spec, "fp8").name == "Qwen3.6-27B-FP8"
