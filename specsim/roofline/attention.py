@@ -35,7 +35,15 @@ from typing import NamedTuple
 
 from specsim.ops.shapes import AttentionDecode, AttentionPrefill
 from specsim.ops.spread import causal_keys
-from specsim.roofline.device import CALIBRATED, Device, Params, Pricing, compute_peak, params
+from specsim.roofline.device import (
+    CALIBRATED,
+    Device,
+    Params,
+    Pricing,
+    compute_peak,
+    foreign,
+    params,
+)
 from specsim.roofline.gemm import cache_hits
 from specsim.roofline.kernels import prices
 from specsim.roofline.result import KernelTime, datasheet_time, labelled, smooth_max, without_launch
@@ -104,7 +112,7 @@ def attn_decode(
         if split_s < work_s:
             floor_s += t["split_s"]
             work_s = split_s - t["split_s"]
-    if waves > 1.0:
+    if waves > 1.0 and not foreign(device):
         extra = waves + t["tail"] * (ceil(waves) - waves) - 1.0
         work_s = smooth_max(work_s, extra * tile_s, t["p"])
     return labelled(floor_s + work_s, mem_s, compute_s, floor_s)
@@ -174,7 +182,7 @@ def prefill_time(
     p = t["p"]
     work_s = smooth_max(compute_s, chain_s, p)
     waves = seqs * heads * ceil(new / ROWS_PER_BLOCK) / device.sms
-    if waves > 1.0:
+    if waves > 1.0 and not foreign(device):
         work_s += (waves - 1.0) * t["tile_s"]
     mem_s = moved / (device.mem_bytes_per_s * t["mem_frac"])
     floor_s = t["floor_s"]

@@ -111,9 +111,18 @@ def gemm_table(device: Device, fmt: str) -> str:
     return f"gemm.{family(device, fmt)}"
 
 
+def foreign(device: Device) -> bool:
+    """True for what is built otherwise than any measured device: the seconds that a GPU's core
+    takes for a tile or a block say nothing about units of another size and number."""
+    return device.arch == "other"
+
+
 def untiled(device: Device) -> bool:
     """True for a CPU, whose libraries multiply no idle rows of a tile and run in no waves: its
-    measured products say so, and formats without a table of their own do not differ in that."""
+    measured products say so, and formats without a table of their own do not differ in that. Also
+    for a device of a make of its own."""
+    if foreign(device):
+        return True
     table = device.kernels.get("gemm.bf16")
     return table is not None and bool(table.params.get("untiled"))
 

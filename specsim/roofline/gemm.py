@@ -31,6 +31,7 @@ from specsim.roofline.device import (
     Device,
     Pricing,
     compute_peak,
+    foreign,
     gemm_table,
     params,
     stored_bytes,
@@ -78,8 +79,9 @@ def gemm(device: Device, shape: Gemm, how: Pricing = CALIBRATED) -> KernelTime:
         sag += t["sag"] * log2(ideal_s / t["sag_s"])
     if quantised:
         # One block of threads per row: a start cost shared by all SMs, then 3 bytes per element.
+        start_s = 0.0 if foreign(device) else t["row_s"] / device.sms
         floor_s += m * smooth_max(
-            t["row_s"] / device.sms, k * 3.0 / (bandwidth * t["quant_frac"]), 2.0
+            start_s, k * 3.0 / (bandwidth * t["quant_frac"]), 2.0
         )
     if untiled(device):  # a CPU library: no tile of idle rows, no waves
         compute_s = ideal_s / t["peak_frac"]

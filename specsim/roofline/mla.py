@@ -17,7 +17,7 @@ from math import ceil
 
 from specsim.ops.shapes import LatentDecode, LatentPrefill, SparsePrefill
 from specsim.roofline.attention import PrefillWork, prefill_time
-from specsim.roofline.device import CALIBRATED, Device, Pricing, compute_peak, params
+from specsim.roofline.device import CALIBRATED, Device, Pricing, compute_peak, foreign, params
 from specsim.roofline.gemm import cache_hits
 from specsim.roofline.kernels import prices
 from specsim.roofline.result import KernelTime, datasheet_time, labelled, smooth_max
@@ -55,7 +55,7 @@ def mla_decode(device: Device, shape: LatentDecode, how: Pricing = CALIBRATED) -
     # whatever number of waves.
     floor_s = t["floor_s"] + cold_s + t["split_s"] * min(1.0, max(0.0, ctx / SPLIT_TOKENS - 1.0))
     waves = seqs * tiles / device.sms
-    if waves > 1.0:
+    if waves > 1.0 and not foreign(device):
         work_s = smooth_max(work_s, (waves - 1.0) * t["tile_s"], t["p"])
     return labelled(floor_s + work_s, mem_s, compute_s, floor_s)
 

@@ -30,6 +30,7 @@ from specsim.roofline.device import (
     Pricing,
     compute_peak,
     family,
+    foreign,
     params,
     stored_bytes,
     untiled,
@@ -119,7 +120,7 @@ def moe(device: Device, on: Experts, how: Pricing = CALIBRATED) -> KernelTime:
         padded = max(tile, each + 0.5 * tile)
     compute_s = 2.0 * active * padded * per_expert / (peak * t["peak_frac"])
     columns = (matrices - 1.0) * ceil(inter / TILE_COLUMNS) + ceil(hidden / TILE_COLUMNS)
-    tiles_s = active * columns / device.sms * t["tile_s"]
+    tiles_s = 0.0 if foreign(device) else active * columns / device.sms * t["tile_s"]
     work_s = smooth_max(smooth_max(mem_s, tiles_s, t["p"]), compute_s, t["p"])
     if inter % 16:
         work_s *= t["unaligned"]

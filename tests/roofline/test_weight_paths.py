@@ -6,14 +6,17 @@ activations everywhere. Which kernels ran stands in the names of the measured ta
 (validation/data/other_gpus/moe.csv.gz); where no table was measured, from the engines' rules.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from specsim.hardware.store import load_profile
 from specsim.model.catalogue import find_model
 from specsim.model.weights import FORMATS
-from specsim.ops.shapes import Experts, Gemm
+from specsim.ops.shapes import AttentionDecode, Experts, Gemm
 from specsim.roofline.device import compute_peak, gemm_table, params
 from specsim.roofline.gemm import gemm
+from specsim.roofline.kernels import KERNELS
 from specsim.roofline.moe import moe, moe_table
 
 # One device of each class. dtype that is multiplied, by format: the rest is 16 bits.
@@ -82,3 +85,22 @@ def test_experts_read_the_bytes_of_their_own_block_scales() -> None:
         for each in (0.5 + 2 / 128, 0.5 + 2 / 32)
     )
     assert finer / usual == pytest.approx((0.5 + 2 / 32) / (0.5 + 2 / 128), rel=0.01)
+
+
+def test_units_of_another_make_have_no_waves_of_a_gpus_tiles() -> None:
+    """Gaudi: 24 cores beside two large matrix engines, whose number says nothing of a product."""
+    gaudi = load_profile("gaudi2")
+    calls = (
+        *(Gemm(m, 12288, 4096, fmt) for m in (1, 512) for fmt in ("bf16", "fp8", "fp8_block")),
+        Experts(512, 2048, 768, 8, 128, "fp8"),
+        AttentionDecode(512, 1, 32, 32, 128, 192, "fp8"),
+    )
+    for shape in calls:
+        for device in (gaudi, load_profile("h200-sxm")):
+            price = KERNELS[type(shape)]
+            times = [price(replace(device, sms=sms), shape).seconds for sms in (24, 240)]
+            assert (times[0] == times[1]) == (device is gaudi), shape
+    # Weights and caches stream at the share of the bandwidth that the fit has.
+    read = 512 * 193 * 2 * 32 * 128
+    busy = read / (gaudi.mem_bytes_per_s * gaudi.kernels["attn_decode.fp8"]["mem_frac"])
+    assert KERNELS[AttentionDecode](gaudi, calls[-1]).seconds < 1.2 * busy
