@@ -5,15 +5,22 @@
 INFXEQ (InferenceX, compare-spec-decode): throughput per GPU with and without speculation at equal
 interactivity, read off the frontier of each side over settings that the pages do not name: engine,
 GPUs per replica, draft length, batch. What stands in, chosen before any result was seen: vLLM and
-SGLang, tp 1 to 8 without data or expert parallelism, the caches that the product tries, k up to 3,
-and the acceptance that the product finds by itself. Lengths are InferenceX's, 0.9 of the nominal
-ones on average; rows that name none are taken as 1024 + 1024. A page's throughput counts prompts,
-too, so the levels (not the ratio) are compared after scaling by the share of the outputs.
+SGLang, tp 1 to 8 (16 where eight GPUs do not hold the weights) without data or expert parallelism,
+the caches that the product tries, k up to 3, and the acceptance that the product finds by itself. A
+checkpoint with MXFP4 experts is its own where a page names its other layers (fp8). Lengths are
+InferenceX's, 0.9 of the nominal ones on average; rows that name none are taken as 1024 + 1024. A
+page's throughput counts prompts, too, so the levels (not the ratio) are compared after scaling by
+the share of the outputs.
 
 Why a ratio misses is told by its two levels: the logarithm of its error is the one of the
 speculative level less the one of the plain level; and by what the pages do not name: the same with
 one engine alone, and with all of a node's GPUs in each replica. Where no setting gets a side to the
 page's speed there is no ratio, and the fastest that the side reaches is reported.
+
+A ratio at equal speed magnifies errors of time: a side whose tokens take f times as long has its
+frontier at 1 / f of speed and throughput, and falls along it besides. So each side's miss is also
+told as the f that would give the page's level, which no acceptance of the page is needed for, and
+how much of the aim is left for times.
 
 --write puts the figures into validation/reports/same_speed.md.
 """
@@ -27,13 +34,16 @@ from dataclasses import dataclass, field
 from common import PUBLISHED_2, REPORTS, read_csv, table, write_text
 
 import specsim
-from specsim.accuracy.lookups import profile_of
+from specsim.accuracy.lookups import model_of, profile_of
 from specsim.accuracy.row_load import inferencex_workload
 from specsim.errors import SpecSimError
-from specsim.planning.pareto_at import best_at
+from specsim.planning.pareto import ParetoPoint, frontier
+from specsim.planning.pareto_at import best_at, followed
+from specsim.search import first_between
 
 OUT = REPORTS / "same_speed.md"
 AIM = 0.15
+TIMES = (50, 20_000)  # thousandths between which factors of times are sought
 ENGINES = ("sglang", "vllm")
 WEIGHTS = {"fp8": "fp8", "fp4": "nvfp4", "bf16": "bf16"}
 Row = Mapping[str, str]
@@ -53,6 +63,10 @@ class Answer:
     tokens: float | None = None
     refused: str = ""
     alone: dict[str, float] = field(default_factory=dict)  # ratio with fewer settings, by which
+    # By which settings: times per token, measured / predicted, with speculation and without.
+    times: dict[str, tuple[float, float]] = field(default_factory=dict)
+    # Per cent by which the level falls for one per cent more time, on either side.
+    slopes: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def ratio(self) -> float | None:
@@ -65,12 +79,16 @@ class Answer:
 
     def misses(self) -> dict[str, float]:
         """ln(predicted / measured) of the ratio and of both levels."""
-        isl, osl = (int(self.row[name] or 1024) for name in ("isl", "osl"))
-        share = osl / (isl + osl)
         found = {"ratio": math.log((self.ratio or 0.0) / self.measured)}
-        for side, column in (("speculative", "spec_tok_s"), ("plain", "baseline_tok_s")):
-            found[side] = math.log(self.levels[side] / (float(self.row[column]) * share))
+        for side in ("speculative", "plain"):
+            found[side] = math.log(self.levels[side] / self.output_tok_s(side))
         return found
+
+    def output_tok_s(self, side: str) -> float:
+        """The page's output tokens per second and GPU."""
+        isl, osl = (int(self.row[name] or 1024) for name in ("isl", "osl"))
+        column = "spec_tok_s" if side == "speculative" else "baseline_tok_s"
+        return float(self.row[column]) * osl / (isl + osl)
 
 
 def answers(rows: Sequence[Row]) -> list[Answer]:
@@ -85,17 +103,25 @@ def answers(rows: Sequence[Row]) -> list[Answer]:
         model, gpu, weights, method, isl, osl = key
         load = inferencex_workload(int(isl or 1024), int(osl or 1024))
         profile = profile_of(gpu)
+        spec = model_of(model, "")
+        native = spec is not None and spec.weights == "mxfp4" and weights == "fp8"
         for engine in ENGINES:
-            try:
-                study = specsim.pareto(
-                    model, gpu=profile.name if profile else gpu, engine=engine, method=method,
-                    weights=WEIGHTS[weights], ks="0,1,2,3", max_num_batched_tokens=8192,
-                    input_len=load.input_len, output_len=load.output_len,
-                    at=sorted({answer.speed for answer in own}),
-                )
-            except SpecSimError as error:
+            for tps in ("1,2,4,8", "16"):
+                try:
+                    study = specsim.pareto(
+                        model, gpu=profile.name if profile else gpu, engine=engine, method=method,
+                        weights=None if native else WEIGHTS[weights], ks="0,1,2,3", tps=tps,
+                        max_num_batched_tokens=8192,
+                        input_len=load.input_len, output_len=load.output_len,
+                        at=sorted({answer.speed for answer in own}),
+                    )
+                except SpecSimError as error:
+                    refusal = f"{engine}: {str(error)[:110]}; "
+                else:
+                    break
+            else:
                 for answer in own:
-                    answer.refused += f"{engine}: {str(error)[:110]}; "
+                    answer.refused += refusal
                 continue
             print(model, gpu, weights, engine, flush=True)
             for answer in own:
@@ -123,26 +149,81 @@ def take(answer: Answer, study: specsim.Pareto, engine: str) -> None:
 
 
 def narrow(answer: Answer, study: specsim.Pareto, engine: str) -> None:
-    """The ratio of one engine alone, with all replicas and with those of eight GPUs."""
-    for name, widths in ((engine, (1, 2, 4, 8)), (f"{engine}, tp 8", (8,))):
-        sides = [
-            best_at([p for p in study.points if bool(p.k) is drafts and p.tp in widths],
-                    study.workload, answer.speed, study.axes.max_num_seqs)
-            for drafts in (True, False)
-        ]
-        if sides[0] is not None and sides[1] is not None:
-            answer.alone[name] = sides[0].gpu_tok_s / sides[1].gpu_tok_s
+    """The ratio of one engine alone, with all replicas and with those of eight GPUs; what times
+    would give the page's levels."""
+    for name, widths in ((engine, study.axes.tp), (f"{engine}, tp 8", (8,))):
+        points = [[p for p in study.points if bool(p.k) is drafts and p.tp in widths]
+                  for drafts in (True, False)]
+        sides = [best_at(some, study.workload, answer.speed, study.axes.max_num_seqs)
+                 for some in points]
+        if sides[0] is None or sides[1] is None:
+            continue
+        answer.alone[name] = sides[0].gpu_tok_s / sides[1].gpu_tok_s
+        fronts = [frontier(some) for some in points]
+        ours, plain = fronts
+        answer.times[name] = (
+            time_factor(ours, answer.speed, answer.output_tok_s("speculative")),
+            time_factor(plain, answer.speed, answer.output_tok_s("plain")),
+        )
+        found = [slope(front, answer.speed) for front in fronts]
+        if all(found):
+            answer.slopes[name] = found[0], found[1]
+
+
+def level_at(front: Sequence[ParetoPoint], speed: float, factor: float) -> float:
+    """Tokens per second and GPU of a frontier whose tokens take `factor` times as long."""
+    return followed(front, speed * factor) / factor
+
+
+def time_factor(front: Sequence[ParetoPoint], speed: float, level: float) -> float:
+    """How many times as long tokens would have to take for the frontier to pass through here; to
+    a thousandth."""
+    found = first_between(
+        lambda n: level_at(front, speed, n / 1000) < level, *TIMES
+    )
+    return found / 1000
+
+
+def slope(front: Sequence[ParetoPoint], speed: float) -> float:
+    """Per cent of level for one per cent of time; 0 where 5 % more time end the frontier."""
+    fast, slow = (level_at(front, speed, factor) for factor in (1 / 1.05, 1.05))
+    return math.log(fast / slow) / (2 * math.log(1.05)) if slow else 0.0
 
 
 def narrowed(found: list[Answer]) -> list[str]:
-    """Errors with fewer settings."""
+    """Errors with fewer settings, and in times."""
     lines = []
     for name in (f"{engine}{tail}" for engine in ENGINES for tail in ("", ", tp 8")):
         logs = [math.log(a.alone[name] / a.measured) for a in found if name in a.alone]
+        times = [a.times[name] for a in found if name in a.times]
         lines.append([name, str(len(logs)),
                       f"{statistics.median(abs(math.exp(x) - 1) for x in logs):.1%}",
-                      f"{math.exp(statistics.median(logs)):.2f}"])
-    return table(["settings", "pages", "median error", "predicted / measured"], lines)
+                      f"{math.exp(statistics.median(logs)):.2f}",
+                      *(f"{statistics.median(pair[i] for pair in times):.2f}" for i in (0, 1)),
+                      f"{statistics.median(abs(ours / plain - 1) for ours, plain in times):.0%}"])
+    slopes = [pair for a in found for name, pair in a.slopes.items() if name in ENGINES]
+    ours, plain = (statistics.median(pair[i] for pair in slopes) for i in (0, 1))
+    return [
+        *table(["settings", "pages", "median error", "predicted / measured",
+                "time with, measured / predicted", "time without",
+                "time with / without: median miss"], lines), "",
+        f"One per cent of time moves a level by {ours:.1f} % with speculation and by {plain:.1f} % "
+        f"without (medians of one engine's frontier): the aim of {AIM:.0%} leaves "
+        f"{AIM / ours:.0%} for the time of a step with drafts and for its tokens together, or "
+        f"{AIM / math.hypot(ours, plain):.0%} where the plain step errs as much.", "",
+        "Time with / without, measured / predicted, by device: " + "; ".join(
+            f"{engine} " + ", ".join(by_device(found, engine)) for engine in ENGINES) + ".",
+    ]
+
+
+def by_device(found: list[Answer], engine: str) -> list[str]:
+    """Medians of one engine's relative times, with their number of pages."""
+    ratios: dict[str, list[float]] = {}
+    for answer in found:
+        if engine in answer.times:
+            ours, plain = answer.times[engine]
+            ratios.setdefault(answer.row["gpu"], []).append(ours / plain)
+    return [f"{gpu} {statistics.median(some):.2f} of {len(some)}" for gpu, some in ratios.items()]
 
 
 def report(found: list[Answer]) -> list[str]:
@@ -181,18 +262,22 @@ def report(found: list[Answer]) -> list[str]:
         if a.ratio is not None:
             m = a.misses()
             low, high = a.interval or (math.nan, math.nan)
+            top = f"{high:.2f}" if high else "any"
             alone = " ".join(f"{ratio:.2f}" for ratio in a.alone.values())
-            cells += [f"{a.ratio:.2f}", alone, f"{low:.2f} to {f'{high:.2f}' if high else 'any'}",
+            times = " ".join(f"{a.times[name][0]:.2f}/{a.times[name][1]:.2f}"
+                             for name in ENGINES if name in a.times)
+            cells += [f"{a.ratio:.2f}", alone, times, f"{low:.2f} to {top}",
                       f"{math.exp(m['speculative']):.2f}", f"{math.exp(m['plain']):.2f}",
                       f"{a.tokens:.2f}", a.settings["speculative"], a.settings["plain"]]
         else:
             why = a.refused or "fastest stream: " + ", ".join(
                 f"{speed:.0f} {name}" for name, speed in a.fastest.items())
-            cells += ["-"] * 6 + [why, ""]
+            cells += ["-"] * 7 + [why, ""]
         rows.append(cells)
     lines += table(
         ["page", "lengths", "tok/s/user", "ratio", "predicted", "alone (in the order above)",
-         "90 %", "level with", "level without", "tokens per step", "setting with",
+         "time with/without, measured / predicted (sglang, vllm)", "90 %",
+         "level with", "level without", "tokens per step", "setting with",
          "setting without"], rows, left=True)
     return [*lines, ""]
 
