@@ -6,11 +6,15 @@ SPECSIM_EXPANDED may name a folder in which all pages were expanded before.
 """
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
+
 HERE = Path(__file__).resolve().parent
+SENTENCE = 90  # characters of a cell in a table
 sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent)]
 
 import generated  # noqa: E402
@@ -51,5 +55,22 @@ def _expand(app: Any, docname: str, source: list[str]) -> None:
         source[0] = generated.expand(source[0], docname)
 
 
+def _mark(app: Any, doctree: Any, docname: str) -> None:
+    """Sentences in tables are known to the style sheet."""
+    for cell in doctree.findall(nodes.entry):
+        if len(cell.astext()) > SENTENCE:
+            cell["classes"].append("long")
+
+
+def _breaks(app: Any, pagename: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Names in code may go on in the next line after a joint, not within a word."""
+    if "body" in context:
+        context["body"] = re.sub(
+            r'(?<=<span class="pre">)[^<]+',
+            lambda match: re.sub(r"(?<=[_/.,=])(?=\w)", "<wbr>", match[0]), context["body"])
+
+
 def setup(app: Any) -> None:
     app.connect("source-read", _expand)
+    app.connect("doctree-resolved", _mark)
+    app.connect("html-page-context", _breaks)

@@ -89,6 +89,8 @@ def commands_of(body: str) -> list[str]:
 def _run_all(
     body: str, settings: dict[str, str], folder: Path, tools: Path, page: str
 ) -> str:
+    from specsim.report.layout import command_lines
+
     shown = []
     for command in commands_of(body):
         output = _run(command, int(settings.get("exit", 0)), folder, tools, page)
@@ -99,7 +101,8 @@ def _run_all(
             lines = ["...", *lines[-int(settings["tail"]) :]]
         if settings.get("show") == "no":
             lines = []
-        shown.append("\n".join([f"$ {command}", *lines]))
+        words = command if "\n" in command else command_lines(command, WIDTH, 2, 2)
+        shown.append("\n".join([f"$ {words}", *lines]))
     return "\n\n".join(shown) + "\n"
 
 

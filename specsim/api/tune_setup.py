@@ -1,6 +1,7 @@
 """From the options of `specsim tune` to the systems it compares, the mix and the ranges."""
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from specsim.analytic.system import System
@@ -68,9 +69,7 @@ def build_offer(asked: TuneOptions) -> Offer:
             raise UsageError(
                 f"--max-k is {asked.max_k}, but the tree asked for is {k} deep; give at least {k}"
             )
-    warnings = dict.fromkeys(
-        [*notes, *base.warnings, *(text for r in requests for text in r.warnings)]
-    )
+    warnings = dict.fromkeys([*notes, *base.warnings, *_warnings(requests)])
     if not systems and unknown is None and not all(map(is_plain, names or ())):
         raise UsageError(f"none of --methods can run: {skipped[0][0]}: {skipped[0][1]}")
     scenarios: tuple[TrafficCase, ...] = ()
@@ -274,6 +273,14 @@ def _mean_workload(parts: list[_Part], default: Workload) -> Workload:
         output_len=round(sum(w.output_len * share for w, share in loads) / total),
         name="mix",
     )
+
+
+def _warnings(requests: Sequence[DeploymentRequest]) -> Iterator[str]:
+    """What is to be known of the methods: with the name of the one it is about, if not of all."""
+    for request in requests:
+        for text in request.warnings:
+            shared = all(text in other.warnings for other in requests)
+            yield text if shared else f"{request.system.setup.method}: {text}"
 
 
 def _scenario(

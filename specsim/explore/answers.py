@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from specsim.api.explain import run as explained
 from specsim.api.predict import Prediction, predicted
-from specsim.errors import UsageError
-from specsim.explore.fields import Choice, beside, read
+from specsim.errors import SpecSimError, UsageError
+from specsim.explore.fields import PINNED, Choice, beside, read
 from specsim.options.analytic import ExplainOptions
 from specsim.options.declare import declared
 from specsim.report import explored
@@ -77,7 +77,11 @@ class Answers:
         found = self._predicted(choice, thorough)
         if pinned is None:
             return {"": found}
-        return {"chosen: ": found, "pinned: ": self._predicted(beside(pinned, choice), thorough)}
+        try:
+            other = self._predicted(beside(pinned, choice), thorough)
+        except SpecSimError as error:
+            raise UsageError(f"{PINNED}{error}") from error
+        return {"chosen: ": found, PINNED: other}
 
     def _predicted(self, choice: Choice, thorough: bool) -> tuple[Prediction, Doc]:
         key = (thorough, *sorted(choice.items()))

@@ -8,6 +8,7 @@ thread of its own, one thing at a time: what the page has given up is not begun.
 
 import asyncio
 import contextlib
+import gc
 import hmac
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -79,7 +80,7 @@ def create_app(start: Choice, token: str) -> ASGIApp:
         routes=[
             Route("/", page),
             route("/predict", lambda a: answers.prediction(a.choice, a.pinned)),
-            route("/details", lambda a: answers.details(a.choice, a.pinned)),
+            route("/details", lambda a: _settled(answers, a)),
             route("/step", lambda a: answers.step(a.choice, a.point)),
             route("/share", lambda a: answers.share(a.choice, a.pinned)),
         ],
@@ -94,9 +95,17 @@ def create_app(start: Choice, token: str) -> ASGIApp:
 def _opened(answers: Answers, start: Choice) -> str:
     """The page; and what it will ask for first is ready."""
     answers.forget()
+    gc.collect()
     with contextlib.suppress(SpecSimError):
         answers.prediction(start, None)
     return page_text(start)
+
+
+def _settled(answers: Answers, asked: Asked) -> Answer:
+    """The details; then nobody waits, and what answers left behind can go."""
+    found = answers.details(asked.choice, asked.pinned)
+    gc.collect(1)  # what is young: prices that are remembered are not gone through again
+    return found
 
 
 def _json(error: ApiError) -> Response:

@@ -16,13 +16,16 @@
   let settling = 0;
   let hovering = 0;
   let changes = 0;
+  let leftOut = "";
 
   // --- settings ---------------------------------------------------------------------------
   const fields = () => [...form.elements].filter((item) => item.name);
   const choice = () => Object.fromEntries(fields()
     .map((item) => [item.name, item.type === "checkbox" ? (item.checked ? "true" : "") : item.value.trim()])
     .filter(([, text]) => text !== ""));
+  // What no field can hold is said once; the server judges all else.
   const fill = (given) => {
+    const rest = new Set(Object.keys(given));
     for (const item of fields()) {
       const text = given[item.name] || "";
       if (item.type === "checkbox") item.checked = text === "true";
@@ -32,7 +35,11 @@
         }
         item.value = text;
       }
+      const held = item.type === "checkbox" ? text === (item.checked ? "true" : "") : item.value === text;
+      if (held) rest.delete(item.name);
     }
+    const told = [...rest].map((name) => `${name.slice(0, 40)} = ${JSON.stringify(given[name].slice(0, 40))}`);
+    leftOut = told.length ? `Left out of this link, as no field can hold it: ${told.slice(0, 5).join(", ")}` : "";
   };
   const fragment = () => {
     const all = new URLSearchParams(choice());
@@ -40,8 +47,8 @@
     return "#" + all;
   };
   const fromAddress = () => {
-    const given = {};
-    const other = {};
+    const given = Object.create(null); // names of a link are anybody's
+    const other = Object.create(null);
     for (const [name, text] of new URLSearchParams(location.hash.slice(1))) {
       if (name.startsWith("pinned.")) other[name.slice(7)] = text;
       else given[name] = text;
@@ -145,6 +152,8 @@
     byId("said").textContent = [...document.querySelectorAll("#above .lead + .verdict")]
       .map((line) => line.textContent).join("; ");
     clearFault();
+    byId("fault").textContent = leftOut;
+    leftOut = "";
     root.classList.remove("stale");
     const select = byId("load");
     const before = select.value;

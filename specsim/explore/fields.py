@@ -15,6 +15,7 @@ from specsim.options.prediction import PredictOptions, RunOptions
 
 Choice = Mapping[str, str]
 FIRST_MODEL = "qwen3.6-27b"
+PINNED = "pinned: "  # what is said of the pinned deployment begins with it
 FIRST_LOADS = "1,2,4,8,16,32,64,128,256"
 
 # Which fields stand together; all others are folded away, below the headings of --help.
@@ -98,7 +99,10 @@ def _value(item: Declared, text: str) -> object:
 
 
 def field_of(message: str) -> str | None:
-    """The field that an error is about: the first whose flag or name it says."""
+    """The field that an error is about: the first whose flag or name it says. What is wrong with
+    the pinned deployment is in no field."""
+    if message.startswith(PINNED):
+        return None
     flags = {flag: name for name, item in OPTIONS.items() for flag in (*item.on, *item.off)}
     words = re.findall(r"--[\w-]+", message)
     found = next((flags[word] for word in words if word in flags), None)

@@ -27,7 +27,7 @@ def page_text(start: Choice) -> str:
             tag("p", "What speculation does for this deployment, as you change it. Everything runs "
                      "on this machine.")),
         tag("noscript", tag("p", "This page needs JavaScript; `specsim predict` does not.")),
-        tag("div", _form(start), _results(), class_="explore"),
+        tag("div", _verdict(), _form(start), _results(), class_="explore"),
     ])
     return document(
         TITLE, body, _file("explore.js"), {"start": dict(start)}, style=_file("explore.css"),
@@ -37,6 +37,17 @@ def page_text(start: Choice) -> str:
 
 def _file(name: str) -> str:
     return (files("specsim.explore") / name).read_text(encoding="utf-8")
+
+
+def _verdict() -> Html:
+    """What is decided, before the form, so that a narrow screen begins with it."""
+    return tag(
+        "section",
+        tag("p", "", id="fault", class_="bad", role="alert"),
+        tag("h2", "Should it be on?", class_="hidden"),
+        tag("p", "", id="said", class_="hidden", role="status"),  # what is read out
+        tag("div", "", id="above"), id="verdict",
+    )
 
 
 def _results() -> Html:
@@ -61,16 +72,13 @@ def _results() -> Html:
     )
     return tag(
         "main",
-        tag("p", "", id="fault", class_="bad", role="alert"),
-        tag("section", tag("h2", "Should it be on?", class_="hidden"),
-            tag("p", "", id="said", class_="hidden", role="status"),  # what is read out
-            tag("div", "", id="above"),
+        tag("section", tag("h2", "Over the load", class_="hidden"),
             tag("p", tag("button", "Pin this beside", type="button", id="pin"),
                 tag("button", "Exchange with the pinned", type="button", id="exchange",
                     hidden=True),
                 tag("button", "Remove the pinned", type="button", id="unpin", hidden=True),
-                class_="buttons")),
-        tag("section", tag("h2", "Over the load", class_="hidden"), tag("div", "", id="charts")),
+                class_="buttons"),
+            tag("div", "", id="charts")),
         step, share,
         tag("section", tag("h2", "Figures and assumptions"), tag("div", "", id="below")),
         id="main", tabindex="-1", aria_busy="true",

@@ -63,7 +63,7 @@ def fixed(key: str, spec: str, none: str = "-") -> Cell:
 
     def write(row: Doc) -> str:
         value = row.maybe(key)
-        shown = none if value is None else f"{value:{spec}}"
+        shown = none if value is None else f"{value:{',' if spec == '.0f' else ''}{spec}}"
         return number(value) if "e+" in shown else shown
 
     return write
@@ -103,9 +103,9 @@ def count(key: str) -> Cell:
     return lambda row: f"{row.number(key):.15g}"
 
 
-def band(key: str) -> Cell:
+def band(key: str, digits: str = ".2f") -> Cell:
     """A 90 % interval."""
-    return lambda row: interval(row.pair(key))
+    return lambda row: interval(row.pair(key), digits)
 
 
 def curve(

@@ -88,8 +88,14 @@ def drafting(doc: Doc) -> str:
         return "no speculation"
     drafter = f", drafter {doc.text('draft')}" if doc.has("draft") else ""
     told = doc.text("live.source", "") or doc.text("acceptance.source", "")
+    share = doc.maybe("acceptance.draft_probability") if doc.has("acceptance") else None
+    if share is not None and share < 1:
+        shown = (f"{length:.2f} in the {share:.0%} of steps that have a draft, "
+                    f"{1 + share * (length - 1):.2f} tokens per step over all")
+    else:
+        shown = f"{length:.2f}"
     return (
-        f"{doc.text('method')}, k = {doc.words('k')}{drafter}: acceptance length {length:.2f}"
+        f"{doc.text('method')}, k = {doc.words('k')}{drafter}: acceptance length {shown}"
         + (f" ({told})" if told else "")
     )
 

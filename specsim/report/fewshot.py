@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from specsim.report.blocks import Block, Charts, Lines, Notes, Section
+from specsim.report.blocks import Block, Charts, Command, Lines, Notes, Section
 from specsim.report.columns import Cell, figure, fixed, pairs_of, parity_columns, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.live import metric_value, unit_of
@@ -32,9 +32,9 @@ def _blocks(doc: Doc) -> list[Block]:
     if still:
         left = left or f"these points say nothing about: {still} (left as the profile has it)"
     flags = doc.text("acceptance_flags", "")
-    kept = ["not written; -o my-engine.toml keeps it"]
+    kept: Block = Lines(["not written; -o my-engine.toml keeps it"])
     if doc.has("written"):
-        kept = [f"written: {doc.text('written')}; use it:", f"  {doc.text('command', '')}"]
+        kept = Command(f"written: {doc.text('written')}; use it:", doc.text("command", ""))
     return [
         Lines([_served(doc)]),
         _parameters(doc),
@@ -50,7 +50,7 @@ def _blocks(doc: Doc) -> list[Block]:
         *(Lines([_median(split, rows)]) for split in ("fitted", "held-out")
           if (rows := [row for row in points if row.text("split") == split])),
         Lines([f"acceptance of these runs: {flags}"] if flags else []),
-        Lines(kept),
+        kept,
     ]
 
 

@@ -68,8 +68,8 @@ def profile_values(profile: HardwareProfile) -> list[list[str]]:
         }),
         "power_w": "-" if profile.power_w is None else f"{profile.power_w:.0f} W",
         **({} if (power := Power.of(profile)) is None else {
-            "power": f"of it idle {power.idle:.0%}, in kernels {power.busy:.0%}, memory at its "
-                     f"peak +{power.stream:.0%}, arithmetic at its peak +{power.multiply:.0%}"
+            "power": f"of power_w: idle {power.idle:.0%}, in kernels {power.busy:.0%}, memory at "
+                     f"its peak +{power.stream:.0%}, arithmetic at its peak +{power.multiply:.0%}"
         }),
     }
     return [

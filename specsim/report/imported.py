@@ -5,10 +5,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from specsim.report.blocks import Group, Lines, Section
-from specsim.report.columns import table_of, time
+from specsim.report.columns import InUnit, table_of, time
 from specsim.report.doc import Doc
 from specsim.report.tables import Table, number
-from specsim.units import rounded, seconds
+from specsim.units import TIME, rounded, seconds
 
 WHOLE = 4  # more runs than this are shown as one table only
 LONGEST = 60  # characters of a run's name in that table
@@ -120,8 +120,8 @@ def _run(run: Doc) -> Group:
     titles = dict(zip((row.path for _, row in rows), (title for title, _ in rows), strict=True))
     times = table_of([row for _, row in rows], [
         ("time", lambda row: titles[row.path]), ("mean", time("mean")),
-        ("p50", lambda row: seconds(row.maybe("median") if row.has("median")
-                                    else row.maybe("percentiles.p50"))),
+        ("p50", InUnit(lambda row: (row.maybe("median" if row.has("median")
+                                              else "percentiles.p50"),), TIME)),
         *((name, time(f"percentiles.{name}")) for name in ("p90", "p95", "p99")),
         ("std", time("std")), ("from", lambda row: row.text("basis")),
     ], indent=2)

@@ -7,6 +7,7 @@ column again.
 """
 
 import os
+import re
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -18,10 +19,28 @@ GAP = "  "
 READABLE = 100  # characters of a sentence's line, however wide the terminal is
 UNKNOWN_WIDTH = 80  # of the lines of a verdict where there is no terminal
 _SHORTEST = 14  # characters that a column of words keeps
+_OF_THE_LAST = ("", "90%", "with", "plain")  # titles of columns that say more of the one before
+_SENTENCE = 30  # characters: no figure is as wide
 _TONES = {"yes": "32", "no": "31", "unsure": "33"}  # of the column 'pays'
 _DECISIONS = {"ON": "good", "OFF": "bad", "NOT KNOWN": "unsure", "NO CHOICE": "bad",
               "NOT EVERYTHING FITS": "bad", "PROBLEM": "bad", "GOOD": "good"}
 _ANSI = {"good": "1;32", "bad": "1;31", "unsure": "1;33"}
+
+
+class _Cell(textwrap.TextWrapper):
+    """Breaks the text of a cell between words, and paths after a slash."""
+
+    wordsep_simple_re = re.compile(r"(\s+|(?<=[^/]/)(?=[^/]))")
+
+    def chunks(self, text: str) -> list[str]:
+        return self._split(text) or [""]
+
+    def lines(self, text: str, width: int) -> list[str]:
+        self.width = width
+        return self.wrap(text)
+
+
+_CELL = _Cell(break_long_words=False, break_on_hyphens=False)
 
 
 def terminal_width() -> int | None:
@@ -93,7 +112,9 @@ def table_lines(table: Table, width: int | None, *, colour: bool = False) -> lis
     parts = [columns]
     if width is not None and _total(widths, columns) > width:
         _narrow(table, words, columns, widths, width)
-        parts = _stacked(columns, widths, width, table.keys())
+        parts = _stacked(table, columns, widths, width)
+        for part in parts:
+            _narrow(table, words, part, widths, width)
     out: list[str] = []
     for part in parts:
         out += [""] if out else []
@@ -138,8 +159,8 @@ def _narrow(
     _SHORTEST let it. `widths` changes."""
     least = {}
     for i in columns:
-        if i in words:
-            longest = max((len(part) for row in table.rows for part in row[i].split()), default=0)
+        if i in words or widths[i] > _SENTENCE:
+            longest = max(len(part) for row in table.rows for part in _CELL.chunks(row[i]))
             least[i] = max(longest, min(_SHORTEST, widths[i]), len(table.headers[i]))
     if _total([least.get(i, w) for i, w in enumerate(widths)], columns) > width:
         return
@@ -149,18 +170,37 @@ def _narrow(
 
 
 def _stacked(
-    columns: Sequence[int], widths: Sequence[int], width: int, keys: int
+    table: Table, columns: Sequence[int], widths: Sequence[int], width: int
 ) -> list[list[int]]:
-    """Columns in parts that fit, each with the first `keys` columns."""
+    """Columns in as few parts as fit, about equally wide, so that none is left over for a part of
+    its own; each with the first columns. What is said of the column before stays with it."""
     if _total(widths, columns) <= width:
         return [list(columns)]
-    lead = list(columns[:keys])
+    lead, groups = list(columns[:table.keys()]), list[list[int]]()
+    for i in columns[len(lead):]:
+        if groups and table.headers[i] in _OF_THE_LAST:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    parts = _filled(lead, groups, widths, width)
+    while max(_total(widths, part) for part in parts) <= width:
+        narrower = _filled(lead, groups, widths, width := width - 1)
+        if len(narrower) > len(parts):
+            break
+        parts = narrower
+    return parts
+
+
+def _filled(
+    lead: Sequence[int], groups: Sequence[Sequence[int]], widths: Sequence[int], width: int
+) -> list[list[int]]:
+    """Parts as full as `width` lets them be, each with the columns `lead`."""
     parts, part = [], list(lead)
-    for i in columns[keys:]:
-        if len(part) > len(lead) and _total(widths, [*part, i]) > width:
+    for group in groups:
+        if len(part) > len(lead) and _total(widths, [*part, *group]) > width:
             parts.append(part)
             part = list(lead)
-        part.append(i)
+        part += group
     return [*parts, part]
 
 
@@ -169,8 +209,7 @@ def _wrapped_cells(
 ) -> list[list[str]]:
     """A row's lines: more than one where a cell is wider than its column."""
     columns = [
-        textwrap.wrap(cell, widths[i], break_long_words=False, break_on_hyphens=False)
-        if len(cell) > widths[i] else [cell]
+        _CELL.lines(cell, widths[i]) if len(cell) > widths[i] else [cell]
         for i, cell in zip(part, cells, strict=True)
     ]
     depth = max(map(len, columns))

@@ -155,8 +155,8 @@ def _gain(doc: Doc) -> list[str]:
     frontier = doc.items("frontier")
     held = sum(1 for p in frontier if p.maybe("k"))
     return [
-        f"with speculation one user gets up to {fast:.0f} tok/s instead of {slow:.0f}, and a GPU "
-        f"up to {most:.0f} tok/s instead of {least:.0f}; {held} of the {len(frontier)} points on "
+        f"with speculation one user gets up to {fast:,.0f} tok/s instead of {slow:,.0f}, and a GPU "
+        f"up to {most:,.0f} tok/s instead of {least:,.0f}; {held} of the {len(frontier)} points on "
         "the frontier speculate"
     ]
 
@@ -166,7 +166,7 @@ def _commands(doc: Doc) -> Group:
     frontier = doc.items("frontier")
     return Group([Lines(["what to type"]), *(
         Command(
-            f"  {p.number('stream_tok_s'):.0f} tok/s/user, {p.number('gpu_tok_s'):.0f} tok/s/GPU:",
+            f"  {p.number('stream_tok_s'):,.0f} tok/s/user, {p.number('gpu_tok_s'):,.0f} tok/s/GPU:",
             p.text("command", "") or f"no command: {p.text('no_command', '')}", "\n    ",
         ) for p in (frontier[i] for i in thinned(len(frontier), MAX_COMMANDS))
     )])

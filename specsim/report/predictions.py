@@ -97,7 +97,7 @@ def energy_table(doc: Doc) -> Table | None:
         columns += [("plain W", fixed("baseline_energy.power_w", ".0f"))]
     columns += [
         ("J/token", fixed("energy.joules_per_output_token", ".3g")),
-        ("90%", band("interval_90.joules_per_output_token")),
+        ("90%", band("interval_90.joules_per_output_token", ".3g")),
     ]
     if both:
         columns += [

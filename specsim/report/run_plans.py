@@ -74,7 +74,8 @@ def _decisions(decisions: Sequence[Doc]) -> Table:
         ("is best", figure("probability", lambda v: percent(v, 0))),
         ("expected regret", figure("regret", percent)), ("rival", word("rival", "-")),
         ("settled", lambda d: "yes" if d.flag("settled") else "no"),
-    ], left=2)
+    ], left=2, remarks=["choose: the least to lose while acceptance and costs are unsure, which "
+                        "need not be what is predicted to be fastest"])
 
 
 def _runs(plan: Doc, runs: Sequence[Doc]) -> Table:

@@ -14,6 +14,7 @@ NAMES = {
     "tpot": "TPOT",
     "ttft": "TTFT",
 }
+CLASSES = {"one": "one GPU", "several": "several GPUs"}
 KIND_NAMES = {**NAMES, "tpot_plain": "plain TPOT", "tpot_speculative": "speculative TPOT"}
 
 
@@ -70,8 +71,8 @@ def _by_source(doc: Doc) -> list[Lines | Table | None]:
         if (right := found.maybe("right")) is not None
     ]
     inside = [
-        [KIND_NAMES.get(kind, kind), part, percent(found.maybe("inside")), found.words("n"),
-         percent(found.maybe("inside_by_source")), found.words("sources")]
+        [KIND_NAMES.get(kind, kind), CLASSES.get(part, part), percent(found.maybe("inside")),
+         found.words("n"), percent(found.maybe("inside_by_source")), found.words("sources")]
         for kind, parts in doc.members("coverage") for part, found in parts.members()
     ]
     return [

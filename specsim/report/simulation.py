@@ -193,9 +193,7 @@ def _number(value: float | None, key: str) -> str:
         return f"{value:.1%}"
     if key == "transfer_s.mean":
         return seconds(value)
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value)}"
-    return f"{value:.0f}" if abs(value) >= 1000 else number(value)
+    return number(value)
 
 
 def _gates(doc: Doc) -> Table | None:

@@ -140,7 +140,7 @@ def number(value: float | None, digits: int = 4) -> str:
         return "-"
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
-    return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
+    return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:,.{digits}g}"
 
 
 def times(value: float | None) -> str:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from specsim.commands import app
 from specsim.report.layout import command_lines, table_lines, wrapped
-from specsim.report.tables import Table, bar, in_unit, interval, one_unit, to_csv, to_json
+from specsim.report.tables import Table, bar, in_unit, interval, number, one_unit, to_csv, to_json
 from specsim.units import BYTES, TIME, counted, seconds, size, work
 
 QWEN = ("qwen3.6-27b", "--weights", "fp8", "--acceptance-length", "3.18")
@@ -128,6 +128,36 @@ def test_a_narrow_table_drops_detail_then_wraps_words_then_goes_on_below() -> No
     assert table_lines(figures, 14) == [
         "key    first", "---  -------", "a    1000000", "", "key   second", "---  -------",
         "a    2000000"]
+
+
+def test_a_table_that_goes_on_below_leaves_no_column_alone() -> None:
+    """Parts are about equally wide; what is said of a column stays with it."""
+    shown = Table(["load", *"abcde", "90%", "with"], [["1", *["10"] * 7]])
+    assert [line for line in table_lines(shown, 24) if "load" in line] == [
+        "load   a   b   c   d", "load   e  90%  with"]
+    for width in range(8, 41):
+        parts = [line.split() for line in table_lines(shown, width) if "load" in line]
+        assert [name for part in parts for name in part[1:]] == list(shown.headers[1:]), width
+        counts = [len(part) for part in parts]
+        assert width < 18 or max(counts) - min(counts) <= 2, (width, parts)
+
+
+def test_a_sentence_beside_figures_is_wrapped_and_a_path_breaks_after_a_slash() -> None:
+    source = "read on one machine (validation/data/some_long_folder/some_long_file.csv.gz)"
+    shown = Table(["field", "value", "source"], [
+        ["bytes", "150 GB " + "as it is shown " * 5, source]])
+    found = table_lines(shown, 60)
+    assert max(map(len, found)) <= 60
+    assert "".join("".join(found).split()).count("some_long_file.csv.gz)") == 1
+    assert any(line.endswith("validation/data/") for line in found)
+
+
+@pytest.mark.parametrize(("value", "shown"), [
+    (4533.2, "4,533"), (999.96, "1,000"), (150.75, "150.8"), (12736.4, "12,736"),
+    (0.05496, "0.05496"), (7.0, "7"), (1234.0, "1,234"), (-4533.2, "-4,533"),
+])
+def test_thousands_are_separated_in_every_figure(value: float, shown: str) -> None:
+    assert number(value) == shown
 
 
 def test_a_column_has_one_unit_and_no_exponent() -> None:

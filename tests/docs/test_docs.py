@@ -201,3 +201,15 @@ def test_sphinx_builds_without_a_warning(tmp_path: Path) -> None:
         assert (built / page).stat().st_size > 5000
     shown = (built / "tutorial.html").read_text(encoding="utf-8")
     assert "ON: mtp" in shown
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: str(p.relative_to(DOCS)))
+def test_no_meaning_is_left_empty(path: Path) -> None:
+    """In tables every column but the first has a title, and every row what it is for."""
+    tables = re.findall(r"(?:^\|.*\|\n)+", path.read_text(encoding="utf-8"), re.MULTILINE)
+    for table in tables:
+        head, _, *rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+                          for line in table.splitlines()]
+        assert all(head[1:]), head
+        said = [i for i, name in enumerate(head) if name in ("meaning", "type", "way out")]
+        assert all(row[i] for row in rows for i in said), [r for r in rows if not all(r)]

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from chromium import MARKS, open_browser, screen, until
@@ -150,6 +151,59 @@ def test_a_link_holds_the_settings(page: Any) -> None:
     page.get(link)
     drawn(page, 1)
     assert above(page) == want
+
+
+SCRIPT = "<img src=x onerror=\"document.title='owned'\">"
+
+
+@pytest.mark.parametrize(("given", "told"), [
+    ({"model": SCRIPT}, "specsim models"), ({"gpu": SCRIPT}, "specsim gpus"), ({"k": "99999"}, "k"),
+    ({"k": "x" + SCRIPT}, "Left out of this link"), ({SCRIPT: "1"}, "Left out of this link"),
+    ({"__proto__": "1", "constructor": "2"}, "Left out of this link"),
+    ({"equal_lengths": "yes"}, "Left out of this link"), ({"pinned.gpu": SCRIPT}, "pinned: a MODEL is needed"),
+    ({"pinned." + SCRIPT: "1"}, "is no option of predict"), ({"tp": "1e9"}, "--tp"),
+    ({"workload": "javascript:alert(1)"}, "is not known"), ({"concurrency": "1," * 3000}, "--conc"),
+])
+def test_whatever_a_link_holds_is_text(
+    page: Any, address: str, given: dict[str, str], told: str
+) -> None:
+    """A clear message, no script, and a page that goes on."""
+    link = urlencode({"model": "llama-3.1-8b", "concurrency": "1,8", **given})
+    page.get("about:blank")
+    page.get(f"{address}#{link}")
+    drawn(page, 1)
+    said = page.execute_script("return document.getElementById('fault').innerText")
+    assert told in said and "undefined" not in said, said
+    title, images = page.execute_script("return [document.title, document.images.length]")
+    assert title == "Explore speculative decoding" and images == 0
+    page.get("about:blank")
+    page.get(f"{address}#model=llama-3.1-8b&concurrency=1,8&k=2")
+    drawn(page, 1)
+    assert "k = 2" in above(page)
+    assert page.execute_script("return document.getElementById('fault').innerText") == ""
+
+
+def test_a_link_that_is_pasted_into_the_open_page_is_followed(page: Any) -> None:
+    page.execute_script("location.hash = 'model=qwen3.6-27b&concurrency=4&k=1"
+                        "&pinned.model=llama-3.1-8b'")
+    drawn(page, 2)
+    assert "k = 1" in above(page) and "pinned: Llama-3.1-8B" in above(page)
+    page.execute_script("location.hash = 'model=qwen3.6-27b&concurrency=4&k=1&tp=3'")
+    drawn(page, 3)
+    assert "3" in page.execute_script("return document.getElementById('fault').innerText")
+
+
+def test_a_narrow_screen_begins_with_the_verdict(page: Any) -> None:
+    screen(page, 375, 740, True)
+    tops = page.execute_script(
+        "return ['verdict', 'choices', 'charts'].map(i => document.getElementById(i)"
+        ".getBoundingClientRect().top)")
+    assert tops == sorted(tops) and tops[0] < 200
+    screen(page, 1200, 900, False)
+    left, right = page.execute_script(
+        "return ['choices', 'verdict'].map(i => document.getElementById(i)"
+        ".getBoundingClientRect().left)")
+    assert left < right
 
 
 def test_what_cannot_be_is_said_beside_its_field(page: Any) -> None:

@@ -33,6 +33,9 @@ const charts = (() => {
     return value;
   };
 
+  // A long name beside a bar, in lines.
+  const folded = (name) => (name.length > 18 ? name.replaceAll(", ", ",<br>") : name);
+
   // printing: at the width of paper; bar: with buttons where the pointer is.
   const draw = (id, figure, { printing = false, bar = true } = {}) => {
     const box = byId(id);
@@ -46,6 +49,7 @@ const charts = (() => {
       layout.margin = { ...layout.margin, l: 44, r: 8 };
       layout.font = { ...layout.font, size: 11 };
       for (const axis of [layout.xaxis, layout.yaxis]) if (axis) axis.nticks = 6;
+      for (const t of data) if (t.orientation === "h") t.y = t.y.map(folded);
       if (data.every((trace) => trace.type === "heatmap")) for (const t of data) t.showscale = false;
     }
     window.Plotly.react(box, data, layout, {
