@@ -166,7 +166,8 @@ def _commands(doc: Doc) -> Group:
     frontier = doc.items("frontier")
     return Group([Lines(["what to type"]), *(
         Command(
-            f"  {p.number('stream_tok_s'):,.0f} tok/s/user, {p.number('gpu_tok_s'):,.0f} tok/s/GPU:",
+            f"  {p.number('stream_tok_s'):,.0f} tok/s/user, "
+            f"{p.number('gpu_tok_s'):,.0f} tok/s/GPU:",
             p.text("command", "") or f"no command: {p.text('no_command', '')}", "\n    ",
         ) for p in (frontier[i] for i in thinned(len(frontier), MAX_COMMANDS))
     )])

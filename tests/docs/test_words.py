@@ -93,3 +93,13 @@ def test_the_glossary_has_the_words_of_the_outputs() -> None:
     for word in ("acceptance length", "tensor parallelism", "memory-bound", "compute-bound",
                  "request slots", "bonus token", "TTFT, TPOT", "step cost ratio, r", "SLO"):
         assert f"\n{word}" in text, word
+
+
+def test_a_share_is_written_in_one_way() -> None:
+    """90%, in pages as in outputs; what scripts write into the README is theirs."""
+    pages = [path for path in TEXTS if path.suffix == ".md"]
+    texts = {path: path.read_text(encoding="utf-8").partition("<!-- accuracy:begin -->")[0]
+             for path in [*pages, *OUTPUTS, ROOT / "catalog" / "mindrouter.toml"]}
+    found = [f"{path.name}: {hit}" for path, text in texts.items()
+             for hit in re.findall(r".{0,20}\d %.{0,5}", text)]
+    assert len(texts) > 50 and not found

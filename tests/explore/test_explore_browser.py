@@ -160,7 +160,8 @@ SCRIPT = "<img src=x onerror=\"document.title='owned'\">"
     ({"model": SCRIPT}, "specsim models"), ({"gpu": SCRIPT}, "specsim gpus"), ({"k": "99999"}, "k"),
     ({"k": "x" + SCRIPT}, "Left out of this link"), ({SCRIPT: "1"}, "Left out of this link"),
     ({"__proto__": "1", "constructor": "2"}, "Left out of this link"),
-    ({"equal_lengths": "yes"}, "Left out of this link"), ({"pinned.gpu": SCRIPT}, "pinned: a MODEL is needed"),
+    ({"equal_lengths": "yes"}, "Left out of this link"),
+    ({"pinned.gpu": SCRIPT}, "pinned: a MODEL is needed"),
     ({"pinned." + SCRIPT: "1"}, "is no option of predict"), ({"tp": "1e9"}, "--tp"),
     ({"workload": "javascript:alert(1)"}, "is not known"), ({"concurrency": "1," * 3000}, "--conc"),
 ])
