@@ -4,7 +4,8 @@
 
 In a copy of the checkout and a home folder of its own, with one environment per install line: a
 page starts in that of `pip install .`; a line that installs extras puts the rest of the page into a
-copy of it with those extras and no others. Of the README it is the section "Use". Read are the
+copy of it with those extras and no others. The checkout is made into a wheel once, and the `.` of
+every install line is that wheel. Of the README it is the section "Use". Read are the
 fenced blocks without a language (every line a command), `console` blocks (lines that begin with
 "$ ") and `python` blocks; the marks of docs/_ext/generated.py hold. `specsim serve` and `explore`
 run beside what follows until the page ends or the next one starts. What takes minutes is typed
@@ -116,6 +117,15 @@ def same_shape(page: list[str], printed: list[str]) -> str:
     return "" if free or not any(printed[position:]) else f"nothing after {page[-1]!r}"
 
 
+def of_wheel(install: str, wheel: str) -> str:
+    """An install line with the wheel of the checkout in place of the checkout."""
+    form = r"pip install (?P<quote>['\"]?)\.(?P<extras>\[[\w,-]+\])?(?P=quote)"
+    said = re.fullmatch(form, install)
+    if said is None:
+        raise SystemExit(f"literal: `{install}` is not of the form pip install '.[EXTRA,...]'")
+    return f"pip install {shlex.quote(wheel + (said['extras'] or ''))}"
+
+
 def linked(source: Path, folder: Path) -> None:
     """A virtual environment like another, of hard links; its scripts start its own interpreter."""
     shutil.copytree(source, folder, symlinks=True, copy_function=os.link)
@@ -147,6 +157,7 @@ class Reader:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, target)
         self._output, self._server = "", None
+        self._wheel = ""
         (self.work / "home").mkdir()
 
     # --- environments -------------------------------------------------------------------------
@@ -162,15 +173,22 @@ class Reader:
         else:
             linked(self.environment(CORE), folder)
         begin = time.monotonic()
-        done = self._run(install, folder)
-        if done.returncode:
-            raise SystemExit(f"literal: `{install}` failed:\n{done.stdout[-3000:]}")
+        if not self._wheel:
+            self._installed(f"pip wheel --no-deps --wheel-dir {self.work}/dist .", folder)
+            (wheel,) = (self.work / "dist").iterdir()
+            self._wheel = str(wheel)
+        self._installed(of_wheel(install, self._wheel), folder)
         took = time.monotonic() - begin
         files = [f for f in folder.rglob("*") if f.is_file() and not f.is_symlink()]
         megabytes = sum(f.stat().st_size for f in files) / 1e6
         print(f"{took:6.1f} s  {megabytes:.0f} MB  {install}", flush=True)
         self.spent_s[install] = took
         return folder
+
+    def _installed(self, command: str, folder: Path) -> None:
+        done = self._run(command, folder)
+        if done.returncode:
+            raise SystemExit(f"literal: `{command}` failed:\n{done.stdout[-3000:]}")
 
     def _variables(self, folder: Path) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if KEPT.match(name)}

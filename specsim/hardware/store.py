@@ -49,6 +49,7 @@ class ProfileEntry:
     path: Path
 
 
+@lru_cache(maxsize=4096)
 def normalise(name: str) -> str:
     """The form in which names and aliases are compared: lower case letters and digits only."""
     plain = re.sub(r"\((r|tm|c)\)", " ", name.lower())
@@ -119,11 +120,14 @@ def _find_in(place: Path, name: str, skip: tuple[Path, ...] = ()) -> Path | None
     # Only a plain file name may be joined: the user's text must not walk out of the folder.
     if re.fullmatch(r"[a-z0-9][a-z0-9._+-]{0,99}", stem):
         path = place / f"{stem}.toml"
-        if path.is_file() and path.resolve() not in skip:
+        if path.is_file() and not (skip and path.resolve() in skip):
             return path
     wanted = normalise(name)
-    by_name = {key: path for key, path in _names(place) if path.resolve() not in skip}
-    return by_name.get(wanted) if wanted else None
+    found = None
+    for key, path in _names(place) if wanted else ():
+        if key == wanted and not (skip and path.resolve() in skip):
+            found = path  # the last one wins
+    return found
 
 
 def _described(place: Path, name: str) -> Path | None:

@@ -71,6 +71,21 @@ def test_shape(page: str, printed: str, same: bool) -> None:
     assert (differs(shape(page), shape(printed)) == "") is same
 
 
+@pytest.mark.parametrize(("line", "typed"), [
+    ("pip install .", "pip install /d/s-1.whl"),
+    ("pip install '.[report]'", "pip install '/d/s-1.whl[report]'"),
+    ('pip install ".[decoder,fast]"', "pip install '/d/s-1.whl[decoder,fast]'"),
+])
+def test_an_install_line_installs_the_wheel_of_the_checkout(line: str, typed: str) -> None:
+    assert literal["of_wheel"](line, "/d/s-1.whl") == typed
+
+
+@pytest.mark.parametrize("line", ["pip install -e .", "pip install '.[a]\" numpy", "pip install x"])
+def test_an_install_line_of_another_form_is_refused(line: str) -> None:
+    with pytest.raises(SystemExit, match=r"is not of the form"):
+        literal["of_wheel"](line, "/d/s-1.whl")
+
+
 def test_what_the_pages_leave_out_is_little_and_needs_what_ci_lacks() -> None:
     pages = [ROOT / name for name in literal["PAGES"]]
     pages += sorted((ROOT / literal["HOWTO"]).glob("*.md"))
