@@ -8,8 +8,9 @@ mu (1 - rho)) x (1 + cv^2) / 2. Sources: Erlang 1917; Allen 1990, section 5. (do
 """
 
 import math
-from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from specsim.analytic.closed import SteadyState, closed_loop, running_limit
 from specsim.analytic.pace import Pace, pace
@@ -126,25 +127,30 @@ class _Batches:
             self._paces[batch] = found
         return self._paces[batch]
 
-    def of(self, batch: int, field: str) -> float:
-        """A field of the pace at a batch."""
-        at = bisect_left(self._sizes, batch)
-        high = self._sizes[at]
-        there = float(getattr(self._pace(high), field))
-        if high == batch:
-            return there
-        low = self._sizes[at - 1]
-        share = (batch - low) / (high - low)
-        return float(getattr(self._pace(low), field)) * (1 - share) + there * share
+    def at(self, batch: int, field: str) -> float:
+        """A field of the pace at a batch that is asked for."""
+        return float(getattr(self._pace(batch), field))
+
+    def line(self, field: str) -> Iterator[float]:
+        """A field of the pace at the batches 1, 2, ..., one after the other."""
+        low, before = 0, 0.0
+        for high in self._sizes:
+            there, span = self.at(high, field), high - low
+            for over in range(1, span):
+                share = over / span
+                yield before * (1 - share) + there * share
+            yield there
+            low, before = high, there
 
     def mean(self, field: str, shares: list[float]) -> float:
-        return sum(share * self.of(n, field) for n, share in enumerate(shares, start=1))
+        pairs = zip(shares, self.line(field), strict=False)
+        return sum(share * value for share, value in pairs)
 
     def steepness(self, shares: list[float]) -> float:
         """d ln T / d ln rate of the mean time T: longer steps of the same batch, whose prompts come
         faster, and a larger batch. With e the elasticity at a given batch the weight of n grows by
         the power n (1 + e) of the rate, so that T grows by e + (1 + e) Cov(T, n) / T."""
-        times = [self.of(n, "decode_s") for n in range(1, len(shares) + 1)]
+        times = list(islice(self.line("decode_s"), len(shares)))
         mean_s = sum(share * time_s for share, time_s in zip(shares, times, strict=True))
         mean_n = sum(share * n for n, share in enumerate(shares, start=1))
         spread = sum(
@@ -158,14 +164,14 @@ class _Batches:
         """Shares of the requests' work that is done in a batch of 1, 2, ..."""
         logs = [0.0]  # of the weight of so many requests in the system
         most = 0.0
-        for n in range(1, self._slots):
-            logs.append(logs[-1] + math.log(self._rate * self.of(n, "decode_s") / n))
+        for n, decode_s in zip(range(1, self._slots), self.line("decode_s"), strict=False):
+            logs.append(logs[-1] + math.log(self._rate * decode_s / n))
             most = max(most, logs[-1])
             if logs[-1] < most - NEGLIGIBLE and logs[-1] < logs[-2]:
                 break
         if len(logs) == self._slots:
             # One less than the batch, or more, which wait.
-            busy = min(MOST_BUSY, self._rate * self.of(self._slots, "decode_s") / self._slots)
+            busy = min(MOST_BUSY, self._rate * self.at(self._slots, "decode_s") / self._slots)
             logs[-1] -= math.log1p(-busy)
         weights = [math.exp(value - most) for value in logs]
         total = sum(weights)

@@ -43,9 +43,13 @@ class Collectives(NamedTuple):
     def path(self, num_bytes: float, gpus: int) -> str:
         """The kernel that sums a buffer."""
         for _, path, limits in self.rules:
-            mib = next((mib for most, mib in limits if gpus <= most), -1.0)
-            if not limits or num_bytes <= mib * MIB:
+            if not limits:
                 return path
+            for most, mib in limits:
+                if gpus <= most:
+                    if num_bytes <= mib * MIB:
+                        return path
+                    break
         return "custom"
 
     def as_run(self, op: OpCost) -> OpCost:

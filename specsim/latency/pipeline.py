@@ -112,9 +112,10 @@ def _dealt(
                 left = room
             take = min(left, chunk.new_tokens - done)
             ends = done + take == chunk.new_tokens
-            out[-1].append(
-                PrefillChunk(take, chunk.cached_tokens + done, last=chunk.last and ends)
-            )
+            whole = take == chunk.new_tokens
+            out[-1].append(chunk if whole else PrefillChunk(
+                take, chunk.cached_tokens + done, last=chunk.last and ends
+            ))
             done += take
             left -= take
     return tuple(tuple(some) for some in out)

@@ -25,6 +25,9 @@ def register(method: type[M]) -> type[M]:
 def known_method(text: str) -> str | None:
     """The canonical name of a method as people and engines spell it; None when unknown."""
     key = text.strip().lower()
+    plain = key.replace("_", "-")
+    if plain in METHODS:
+        return plain
     return next((method.name for method in METHODS.values() if method.spelt(key)), None)
 
 
