@@ -178,6 +178,8 @@ class Reader:
             (wheel,) = (self.work / "dist").iterdir()
             self._wheel = str(wheel)
         self._installed(of_wheel(install, self._wheel), folder)
+        if install == CORE:  # leaves byte code of what commands import for the copies
+            self._installed("specsim predict", folder)
         took = time.monotonic() - begin
         files = [f for f in folder.rglob("*") if f.is_file() and not f.is_symlink()]
         megabytes = sum(f.stat().st_size for f in files) / 1e6
