@@ -92,7 +92,7 @@ class System(Instance):
             return self.max_num_seqs
         if self.speculative and self.engine.spec_max_num_seqs:
             return self.engine.spec_max_num_seqs
-        return self.engine.max_num_seqs
+        return self.engine.max_num_seqs * self.parallel.attention_dp  # a scheduler in each group
 
     @property
     def mixes(self) -> bool:

@@ -18,7 +18,14 @@ from specsim.hardware.profile import HardwareProfile
 from specsim.latency.engine_profile import SumRule
 from specsim.model.spec import LayerGroup, ModelSpec
 from specsim.ops.op import OpCost
-from specsim.ops.shapes import AllGather, AllReduce, AllToAll, Elementwise, ExpertExchange
+from specsim.ops.shapes import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Elementwise,
+    ExpertExchange,
+    Experts,
+)
 from specsim.ops.work import Parallel, blom
 
 MIB = 2.0**20
@@ -66,6 +73,9 @@ class Collectives(NamedTuple):
             return replace(op, shape=shape._replace(path=path, nodes=nodes))
         if isinstance(shape, AllGather | AllToAll):
             return replace(op, shape=shape._replace(nodes=self.nodes(shape.gpus)))
+        if isinstance(shape, Experts):
+            ranks = round(shape.experts / (shape.local_experts or shape.experts))
+            return replace(op, shape=shape._replace(sent=shape.sent and self.nodes(ranks) > 1))
         if isinstance(shape, ExpertExchange):
             gathered, sent, gpus = shape
             nodes = self.nodes(gpus)

@@ -178,7 +178,8 @@ class LatencyModel:
         setup = self.setup
         if self.fidelity != "datasheet":
             over = self.engine.overheads
-            seqs = shape.decode_seqs
+            # Each attention group has a scheduler of its own.
+            seqs = -(-shape.decode_seqs // self.parallel.attention_dp)
             per_layer = over.layer_s
             if seqs and shape.decode_q_len > 1:
                 per_layer += over.wide_layer_s + over.tree_layer_s * (setup.tree_topk > 1)
@@ -317,15 +318,19 @@ class LatencyModel:
         tokens = float(shape.tokens)
         if self._datasheet or not tokens:
             return max(tokens, 1.0), True
+        # Each attention group that has any replays a graph of its own.
+        groups = max(1, min(self.parallel.attention_dp, shape.decode_seqs))
+        seqs = -(-shape.decode_seqs // groups)
         if self.engine.graph_unit == "requests":
-            graphed = shape.decode_seqs <= self._graph_limit and not shape.prefill
-            if not graphed:
+            if seqs > self._graph_limit or shape.prefill:
                 return tokens, False
-            seqs = padded_tokens(shape.decode_seqs, 1, self._graph_limit)
-            return seqs * q_len, True
-        if tokens > self._graph_limit:
+            return padded_tokens(seqs, 1, self._graph_limit) * groups * q_len, True
+        if shape.prefill and groups > 1:
             return tokens, False
-        return padded_tokens(tokens, q_len, self._graph_limit), True
+        each = seqs * q_len if groups > 1 else tokens
+        if each > self._graph_limit:
+            return tokens, False
+        return padded_tokens(each, q_len, self._graph_limit) * groups, True
 
     def _draft(
         self, shape: StepShape, target: Work, finishing: int

@@ -71,6 +71,7 @@ def moe_ops(
                 local_experts=f.n_experts / par.ep,
                 distribution="uniform" if routing == UNIFORM else "power_law",
                 distinct=distinct, bytes_per_weight=f.weight.bytes_per_weight,
+                sent=par.attention_dp > 1,
             ),
             flops=2.0 * assignments * matrices * width * inter,
             weight_bytes=distinct * counted.per_expert / par.gpus * f.weight.bytes_per_weight,

@@ -107,7 +107,8 @@ class Experts(NamedTuple):
     GPU with `inter` columns each. distribution: how rows spread over the experts, 'power_law',
     'uniform' or 'balanced'. distinct: experts that the tokens choose, of all GPUs; 0: as in the
     kernel benchmark under that distribution. bytes_per_weight: where a checkpoint's block scales
-    are not the usual ones of `fmt`; 0: the usual."""
+    are not the usual ones of `fmt`; 0: the usual. sent: a GPU receives the rows of its own experts
+    alone, not those of all."""
 
     tokens: float
     hidden: float
@@ -120,6 +121,7 @@ class Experts(NamedTuple):
     distribution: str = "power_law"
     distinct: float = 0.0
     bytes_per_weight: float = 0.0
+    sent: bool = False
 
 
 class StateDecode(NamedTuple):

@@ -4,7 +4,7 @@ Memory: the weights of every expert that at least one token chose, read once: th
 with the call, or is that of the kernel benchmark (`distinct_experts`). Arithmetic: rows of one
 expert are padded to the tile of its product, so many experts with few rows each cost more than
 their FLOP. The passes between the two products (gather, activation, weighted sum) stream the
-activations of every assignment, local or not:
+activations of every assignment, local or not, unless rows are sent to their own experts alone:
 
     time = floor + smooth max(weights / bandwidth, tiles, padded FLOP / peak) + activations / bw
 
@@ -97,6 +97,8 @@ def moe(device: Device, on: Experts, how: Pricing = CALIBRATED) -> KernelTime:
         if distribution == "power_law":
             rows *= 1.0 + t["rank_skew"] * sqrt(log(ranks)) * local ** -t["rank_power"]
         rows = max(rows, active) if tokens >= 1.0 else rows
+        if on.sent:
+            act *= rows / (tokens * top_k)
     per_expert = matrices * hidden * inter
     stored = active * per_expert * (on.bytes_per_weight or stored_bytes(fmt))
     flops = 2.0 * rows * per_expert

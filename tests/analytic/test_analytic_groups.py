@@ -9,7 +9,7 @@ from specsim.analytic.system import System
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
 from specsim.model.catalogue import find_model
-from specsim.ops.work import Parallel, Work, attention_share
+from specsim.ops.work import UNIFORM, Parallel, Work, attention_share
 from specsim.sim.build import engine_rules
 
 QWEN = find_model("Qwen3-235B-A22B-FP8")
@@ -74,3 +74,33 @@ def test_the_simulation_deals_them_alike(engine: str) -> None:
         input_len=32768, output_len=512, attention_dp=4,
     )
     assert found.output_tok_s == pytest.approx(point(4, 8, engine).output_tok_s, rel=0.2)
+
+
+def test_slots_and_schedulers_are_those_of_each_group() -> None:
+    """vLLM: max_num_seqs applies per data-parallel rank (vllm 0.33.0, config/scheduler.py). SGLang
+    divides what is asked for, not its default (pool_configurator.py)."""
+    for name in ("vllm", "sglang", "trtllm"):
+        engine = find_engine(name)
+        alone = System(QWEN, H200, engine, Parallel(4))
+        groups = System(QWEN, H200, engine, FOUR)
+        assert groups.seqs_limit == 4 * alone.seqs_limit
+        assert System(QWEN, H200, engine, FOUR, max_num_seqs=64).seqs_limit == 64
+        few, many = (
+            system.latency.step(system.decode_shape(seqs, 2000))
+            for system, seqs in ((alone, 200), (groups, 800))
+        )
+        assert many.host_s == pytest.approx(few.host_s)
+        assert many.graphed and few.graphed
+
+
+def test_experts_over_many_nodes_cost_no_more_for_each_gpus_rows() -> None:
+    """Between nodes a GPU receives the rows of its own experts alone; the passes around the
+    products used to stream those of all, 20 times the rest with 64 GPUs."""
+    v3 = find_model("deepseek-v3")
+
+    def experts_s(gpus: int) -> float:
+        system = System(v3, H200, find_engine("sglang"), Parallel(1, gpus, gpus), routing=UNIFORM)
+        step = system.latency.step(system.decode_shape(128 * gpus, 2000))
+        return sum(row.seconds for row in step.breakdown() if row.op.name == "moe.experts")
+
+    assert experts_s(64) < experts_s(16) < experts_s(8) * 1.1
