@@ -196,7 +196,7 @@ class Reader:
         kept = {name: value for name, value in os.environ.items() if KEPT.match(name)}
         cache = os.environ.get("PIP_CACHE_DIR") or str(Path.home() / ".cache" / "pip")
         return {**kept, "HOME": str(self.work / "home"), "PIP_CACHE_DIR": cache, "NO_COLOR": "1",
-                "COLUMNS": "140", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_QUIET": "1",
+                "COLUMNS": "110", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_QUIET": "1",
                 "PIP_NO_COMPILE": "1",
                 "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "VIRTUAL_ENV": str(folder)}
 

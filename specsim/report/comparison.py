@@ -12,6 +12,7 @@ from specsim.report.tables import Table, number, span, times
 from specsim.units import TIME, counted, seconds
 
 MOST_ROWS, MOST_CURVES, MOST_CHARTS = 40, 6, 4
+MOST_BANDS = 2  # more of them on one chart hide one another
 TITLES = {
     "throughput": "output tokens per second", "tpot": "time per output token (TPOT)",
     "throughput_per_gpu": "output tokens per second and GPU", "ttft": "time to first token (TTFT)",
@@ -139,14 +140,17 @@ def over_loads(doc: Doc) -> Panel | None:
     order = dict.fromkeys(
         row.text("name") for rank in zip(*(_padded(loads)), strict=True) for row in rank if row)
     curves = []
+    few = len(order) <= MOST_BANDS
     for hue, name in enumerate(list(order)[:MOST_CURVES]):
         found = [next((row for row in load.items("ranked") if row.text("name") == name), None)
                  for load in loads]
         curves.append(Series(
             name, [load.number("load") for load in loads],
             [row.number("value") if row else None for row in found], hue,
-            band=[row.pair("interval_90") if row else None for row in found]))
+            band=[row.pair("interval_90") if row else None for row in found] if few else []))
     words = f"The first {MOST_CURVES} of {len(order)}." if len(order) > MOST_CURVES else ""
+    if not few:
+        words = f"{words} Their 90% intervals overlap: each has its bar at each load.".lstrip()
     return Panel(_title(doc), doc.text("load_unit"), doc.text("unit"), tuple(curves), log_x=True,
                  log_y=True, words=words)
 

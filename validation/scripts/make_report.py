@@ -3,12 +3,15 @@
 Run from the checkout: `python validation/scripts/make_report.py` (about two minutes). Writes
     validation/reports/report.md   errors per source and set, coverage, further checks, skipped rows
     catalog/residuals.json         every 90 % interval, by quantity and class
-    README.md                      the table between the accuracy markers
+    README.md                      the table between the accuracy markers, outputs of `predict`
 from the public measurements under `validation/`, and from what fits without each source predict of
 it (`reports/loso.json`, by fit_engines.py).
 """
 
+import os
+import re
 import statistics
+import subprocess
 import sys
 from collections import defaultdict
 from typing import Any
@@ -45,7 +48,6 @@ from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.model.catalogue import find_model
 from specsim.report.doc import Doc
 from specsim.report.scores import KIND_NAMES, NAMES, error_cell
-from specsim.report.text import section_text
 
 MIXED = DATA / "aic_issue1150_h200_mixstep.csv"
 # Aims: median of source medians / worst source of five values or more.
@@ -94,7 +96,7 @@ def headline(left_out: list[Scored], shipped: list[Scored]) -> list[list[str]]:
                  str(len(H200_SETS)), "9%", f"{points[1]:.1%}"])
     unseen_signs, seen_signs = signs(left_out), signs(shipped)
     for name, aim in (("gains", "97%"), ("losses", "80%")):
-        rows.append([f"{name} beyond 5 % predicted as such", sign_cell(unseen_signs[name]), "", aim,
+        rows.append([f"{name} beyond 5% predicted as such", sign_cell(unseen_signs[name]), "", aim,
                      sign_cell(seen_signs[name])])
     return rows
 
@@ -309,19 +311,36 @@ they carry over to other devices: [transfer.md](transfer.md).
 def write_readme(
     head: list[list[str]], bars: list[list[str]], coverage: list[list[str]]
 ) -> None:
-    """Puts the figures, and the output of `specsim predict`, between the README's markers."""
+    """Puts the figures, and the outputs of `specsim predict`, between the README's markers."""
     path = ROOT / "README.md"
     body = f"{md_table(HEADLINE, head)}\n\n{md_table(['further checks', 'error', 'aim', ''], bars)}"
     inside = ", ".join(
         f"{KIND_NAMES[row[0]]} {row[2]} ({row[4]})" for row in coverage if row[1] == "all"
     )
     body += (
-        "\n\n90 % intervals made without the source that they are held against hold, of values (of "
+        "\n\n90% intervals made without the source that they are held against hold, of values (of "
         f"sources): {inside}."
     )
-    shown = "```\n" + section_text(mindrouter_table().section()) + "\n```"
-    for name, block in (("accuracy", body), ("output", shown)):
-        replace_between(path, f"<!-- {name}:begin -->\n", f"{block}\n", f"<!-- {name}:end -->")
+    replace_between(path, "<!-- accuracy:begin -->\n", f"{body}\n", "<!-- accuracy:end -->")
+    write_text(path, OUTPUT.sub(
+        lambda match: match[0].removesuffix(match["old"]) + printed(match["command"]),
+        path.read_text(encoding="utf-8")))
+
+
+# A command alone or last in its block, and what the README shows of its output.
+OUTPUT = re.compile(r"^(?P<command>specsim predict[^\n]*)\n```\n[^`]*<!-- output:begin -->\n```\n"
+                    r"(?P<old>[^`]*)", re.MULTILINE)
+
+
+def printed(command: str) -> str:
+    """The verdict and the first table of a prediction; all of any other output."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split()], cwd=ROOT, check=True, text=True,
+        stdout=subprocess.PIPE, env={**os.environ, "COLUMNS": "110", "NO_COLOR": "1"},
+    )
+    verdict, *parts = done.stdout.rstrip("\n").split("\n\n")
+    table = next((part for part in parts if part.startswith("clients")), None)
+    return f"{done.stdout.rstrip()}\n" if table is None else f"{verdict}\n...\n{table}\n...\n"
 
 
 if __name__ == "__main__":
