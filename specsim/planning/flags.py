@@ -104,6 +104,13 @@ def ready_flags(
         words += ["--speculative-config", json_text(config)]
     elif system.speculative:
         words += _sglang_speculation(system, rows, draft, warnings)
+    if (most := system.memory.state_requests) < seqs:
+        slots = system.engine.held_states(system.setup)
+        warnings.append(
+            f"{server.label} runs {most} requests at a time here: each holds {slots} slots of "
+            "recurrent state, in memory of their own; --mamba-full-memory-ratio gives that more, "
+            f"{server.no_prefix_caching} leaves out the slots of prefixes"
+        )
     _warn_of_graphs(system, seqs, warnings)
     return ReadyCommand(system.engine.name, asked, words, tuple(warnings), config)
 

@@ -169,6 +169,14 @@ def test_sglang_writes_out_its_48_requests() -> None:
     assert not any("48" in text for text in given.warnings)
 
 
+def test_sglang_says_where_states_limit_the_batch() -> None:
+    note = "SGLang runs 25 requests at a time here: each holds 9 slots of recurrent state"
+    qwen = system("qwen3.6-27b", engine="sglang", method="mtp", k=3, acceptance_length=3.0)
+    assert any(note in warning for warning in ready_flags(qwen).warnings)
+    few = ready_flags(qwen.with_(max_num_seqs=25))
+    assert not any("recurrent state" in warning for warning in few.warnings)
+
+
 def test_older_vllm_sets_tokens_aside_for_block_drafters() -> None:
     side = system(QWEN, method="dspark", k=7, acceptance_length=3.0)
     old, new = ready_flags(side, version="0.25.1"), ready_flags(side, version="0.33.0")
