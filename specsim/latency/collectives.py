@@ -29,6 +29,10 @@ from specsim.ops.shapes import (
 from specsim.ops.work import Parallel, blom
 
 MIB = 2.0**20
+# Rows of all attention groups are gathered among so many GPUs; among more of them, and between
+# nodes, each goes to those of its experts alone (wide expert parallelism with DeepEP; TensorRT-LLM
+# sends rows where there are more GPUs than experts of a row; both recalled).
+GATHERED = 8
 
 
 class Collectives(NamedTuple):
@@ -61,7 +65,7 @@ class Collectives(NamedTuple):
 
     def as_run(self, op: OpCost) -> OpCost:
         """The op on the engine's path: a sum by its kernel; no norm of its own after a fused sum;
-        rows to their own experts alone where the GPUs are in several nodes."""
+        rows to their own experts alone where the GPUs are many or in several nodes."""
         shape = op.shape
         if isinstance(shape, Elementwise):
             after = shape.after
@@ -75,14 +79,18 @@ class Collectives(NamedTuple):
             return replace(op, shape=shape._replace(nodes=self.nodes(shape.gpus)))
         if isinstance(shape, Experts):
             ranks = round(shape.experts / (shape.local_experts or shape.experts))
-            return replace(op, shape=shape._replace(sent=shape.sent and self.nodes(ranks) > 1))
+            return replace(op, shape=shape._replace(sent=shape.sent and self.sends(ranks)))
         if isinstance(shape, ExpertExchange):
             gathered, sent, gpus = shape
             nodes = self.nodes(gpus)
-            if nodes > 1:
+            if self.sends(gpus):
                 return replace(op, shape=AllToAll(sent / 2, gpus, nodes), count=2 * op.count)
             return replace(op, shape=AllReduce(gathered, gpus, self.path(gathered, gpus)))
         return op
+
+    def sends(self, gpus: int) -> bool:
+        """Whether rows go to their own experts alone."""
+        return gpus > GATHERED or self.nodes(gpus) > 1
 
     def nodes(self, gpus: int) -> int:
         return ceil(gpus / self.node)

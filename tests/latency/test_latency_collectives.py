@@ -16,7 +16,7 @@ from specsim.latency.shape import decode_shape
 from specsim.latency.step import LatencyModel
 from specsim.model.catalogue import find_model
 from specsim.ops.op import OpCost
-from specsim.ops.shapes import AllReduce, AllToAll, Elementwise, ExpertExchange
+from specsim.ops.shapes import AllReduce, AllToAll, Elementwise, ExpertExchange, Experts
 from specsim.ops.work import Parallel
 
 H200, PRO_6000, GB300 = (load_profile(n) for n in ("h200-sxm", "rtx-pro-6000", "gb300"))
@@ -72,12 +72,19 @@ def test_a_fused_sum_leaves_no_norm() -> None:
     assert on(rules=(("", "fused", ()),)).as_run(across) == across  # two nodes
 
 
-def test_rows_go_to_their_own_experts_alone_between_nodes() -> None:
+def test_rows_go_to_their_own_experts_alone_between_nodes_and_among_many() -> None:
     op = OpCost("exchange", ExpertExchange(4e6, 1e6, 16), count=58.0)
     there = on().as_run(op)
     assert there.shape == AllToAll(0.5e6, 16, 2)
     assert there.count == 2 * 58
-    assert on(GB300).as_run(op).shape == AllReduce(4e6, 16, "nccl", 1)  # one domain of 72
+    assert on(GB300).as_run(op).shape == AllToAll(0.5e6, 16, 1)  # one domain of 72
+    few = replace(op, shape=ExpertExchange(4e6, 1e6, 8))
+    assert on(GB300).as_run(few).shape == AllReduce(4e6, 8, "nccl", 1)
+    experts = OpCost("experts", Experts(4096, 7168, 2048, 8, 256, local_experts=16, sent=True))
+    assert on().as_run(experts).shape == experts.shape
+    near = replace(experts, shape=experts.shape._replace(local_experts=32))
+    assert not on(GB300).as_run(near).shape.sent
+    assert not on().as_run(replace(experts, shape=experts.shape._replace(sent=False))).shape.sent
 
 
 def model(engine: EngineProfile, profile=H200, spec=DEEPSEEK, tp=8) -> LatencyModel:  # type: ignore[no-untyped-def]
