@@ -79,12 +79,13 @@ def test_rows_go_to_their_own_experts_alone_between_nodes_and_among_many() -> No
     assert there.count == 2 * 58
     assert on(GB300).as_run(op).shape == AllToAll(0.5e6, 16, 1)  # one domain of 72
     few = replace(op, shape=ExpertExchange(4e6, 1e6, 8))
-    assert on(GB300).as_run(few).shape == AllReduce(4e6, 8, "nccl", 1)
-    experts = OpCost("experts", Experts(4096, 7168, 2048, 8, 256, local_experts=16, sent=True))
-    assert on().as_run(experts).shape == experts.shape
-    near = replace(experts, shape=experts.shape._replace(local_experts=32))
-    assert not on(GB300).as_run(near).shape.sent
-    assert not on().as_run(replace(experts, shape=experts.shape._replace(sent=False))).shape.sent
+    assert on(GB300).as_run(few).shape == AllReduce(4e6, 8, "custom", 1)
+    far = Experts(4096, 7168, 2048, 8, 256, local_experts=16, sent=True)  # on 16 GPUs
+    near = far._replace(local_experts=32)
+    assert on().as_run(OpCost("experts", far)).shape == far
+    assert on(GB300).as_run(OpCost("experts", near)).shape == near._replace(sent=False)
+    whole = far._replace(sent=False)  # one attention group, all of whose GPUs have all rows
+    assert on().as_run(OpCost("experts", whole)).shape == whole
 
 
 def model(engine: EngineProfile, profile=H200, spec=DEEPSEEK, tp=8) -> LatencyModel:  # type: ignore[no-untyped-def]
