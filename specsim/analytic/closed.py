@@ -1,10 +1,10 @@
 """Closed loop: `concurrency` clients that send the next request when the last one is answered.
 
 Steady state by fluid balance (docs/model.md, Loads). With B running sequences every request goes
-through n = (O - 1) / a + (a - 1) / (2 a) decode steps (O output tokens, a tokens per step; the
-second term is the surplus of the last step) and its prompt through m prefill steps; meanwhile the
-others bring on average (B - 1) / (n + m) prompts per step. A mixed step is priced as one step. An
-engine that never mixes runs those prompts in steps of their own, G of them together (`waves`).
+through n decode steps (`speculation.steps`) and its prompt through m prefill steps; meanwhile the
+others bring on average (B - 1) / (n + m) prompts per step. A mixed step is priced as one step;
+where prompts fill all of them, what more clients send waits (`full_steps`). An engine that never
+mixes runs those prompts in steps of their own, G of them together (`waves`).
 
     TTFT = request overhead + what is left of the step in progress (and the next one, where it is
            planned already) + the steps of its own prompt and of those ahead (+ queue)
@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
+from specsim.analytic.full_steps import FullSteps, full_step_s, full_steps
 from specsim.analytic.prompts import (
-    beside,
+    Beside,
     each_packed_s,
     mean_passes,
     packed_s,
@@ -32,6 +33,7 @@ from specsim.analytic.waves import group_sizes, joining, rounds, steps_spread, t
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
 from specsim.latency.shape import StepShape
+from specsim.speculation.steps import steps_to
 
 MAX_CONCURRENCY = 1_000_000
 
@@ -111,7 +113,7 @@ def preemptions(system: System, workload: Workload, running: int) -> float:
         return 0.0
     tokens = memory.bytes_per_request(workload.input_len) / memory.kv_bytes_per_token
     kept = system.engine.scheduler.output_reserve_min * running * written
-    steps = max(1.0, decode_steps(output, system.tokens_per_step))
+    steps = max(1.0, decode_steps(system, output))
     decode = system.decode_shape(running, workload.mean_context)
     room = room_beside(system, decode, workload.computed_input / steps)
     own_steps = mean_passes(workload, room, system.parallel.attention_dp)
@@ -120,12 +122,9 @@ def preemptions(system: System, workload: Workload, running: int) -> float:
     return lost * max(0.0, 1 - asked)
 
 
-def decode_steps(output_len: int, tokens_per_step: float) -> float:
+def decode_steps(system: System, output_len: int) -> float:
     """Mean steps that produce the output after its first token (which the prefill gives)."""
-    if output_len <= 1:
-        return 0.0
-    surplus = (tokens_per_step - 1) / (2 * tokens_per_step)
-    return max(1.0, (output_len - 1) / tokens_per_step + surplus)
+    return steps_to(output_len - 1, system.acceptance, system.setup.k if system.speculative else 0)
 
 
 def request_overhead_s(system: System) -> float:
@@ -161,16 +160,22 @@ def closed_loop(system: System, workload: Workload, concurrency: int) -> SteadyS
 
 def _steady(system: System, workload: Workload, concurrency: int) -> SteadyState:
     limit = running_limit(system, workload)
-    running = min(concurrency, limit)
+    running = float(min(concurrency, limit))
+    steps = decode_steps(system, workload.output_len)
+    full = full_steps(system, workload, steps) if system.mixes and steps else None
+    if full is not None and full.in_engine < running and not workload.computed_elsewhere:
+        running = full.in_engine
+        cycle = _full_cycle(system, workload, steps, full, concurrency)
+    else:
+        short = concurrency > limit == memory_limit(system, workload)
+        again = preemptions(system, workload, limit) if short else 0.0
+        cycle = _cycle(system, workload, int(running), again, queued=concurrency > running)
     waits = concurrency > running
-    full = waits and running == memory_limit(system, workload)
-    again = preemptions(system, workload, running) if full else 0.0
-    cycle = _cycle(system, workload, running, again)
     tpot_s, rate = cycle.tpot_s, running / cycle.busy_s
     queue_s = max(0.0, concurrency / rate - cycle.busy_s) if waits else 0.0
     return SteadyState(
         concurrency=concurrency,
-        running=float(running),
+        running=running,
         ttft_s=cycle.ttft_s + queue_s,
         tpot_s=tpot_s,
         itl_s=tpot_s * system.tokens_per_step,
@@ -186,10 +191,12 @@ def _steady(system: System, workload: Workload, concurrency: int) -> SteadyState
     )
 
 
-def _cycle(system: System, workload: Workload, running: int, again: float) -> _Cycle:
+def _cycle(
+    system: System, workload: Workload, running: int, again: float, *, queued: bool
+) -> _Cycle:
     """The cycle of one request with `running` sequences in the system, whose prompt is computed
-    `again` so many times on average."""
-    steps = decode_steps(workload.output_len, system.tokens_per_step)
+    `again` so many times on average. queued: others wait for its place."""
+    steps = decode_steps(system, workload.output_len)
     decode = system.decode_shape(running, workload.mean_context)
     plain = system.latency.step(decode)
     step_s = system.decode_step_s(decode)  # the mean with steps that carry no draft
@@ -206,11 +213,14 @@ def _cycle(system: System, workload: Workload, running: int, again: float) -> _C
         tpot_s, ttft_s = steps * step_s / max(1, workload.output_len - 1), prefill_s + request_s
         share = prefill_s / busy_s
         return _Cycle(tpot_s, ttft_s, ttft_s, busy_s, step_s, 0.0, share, plain.bound)
-    wait = _mixed(system, workload, decode, step_s) if system.mixes else _apart(
-        system, workload, decode, step_s, request_s
+    # Of the step in progress half is left, unless it is its end that makes place (where prompts
+    # wait for no group of them); the next one is planned already where that is done ahead.
+    ahead = (0.0 if queued and system.mixes else 0.5) + system.plans_ahead
+    wait = _mixed(system, workload, decode, step_s, ahead) if system.mixes else _apart(
+        system, workload, decode, step_s, request_s, ahead
     )
     decode_wall = steps * step_s + wait.decoding_s * (1 + again) + again * wait.prompt_s
-    step_ahead_s = (0.5 + system.plans_ahead) * decode_wall / steps * wait.alone
+    step_ahead_s = ahead * decode_wall / steps * wait.alone
     typical_s = request_s + min(
         step_ahead_s + wait.prompt_s, max(wait.own_s, wait.cycle_s - decode_wall)
     )
@@ -224,6 +234,26 @@ def _cycle(system: System, workload: Workload, running: int, again: float) -> _C
     return _Cycle(
         decode_wall / max(1, workload.output_len - 1), ttft_s, typical_s, busy_s, step_s,
         wait.mixed_share, min(1.0, wait.each_s * running / busy_s), plain.bound,
+    )
+
+
+def _full_cycle(
+    system: System, workload: Workload, steps: float, full: FullSteps, concurrency: int
+) -> _Cycle:
+    """The cycle of one request where prompts fill every step and others wait (the front end is
+    done meanwhile)."""
+    decode = system.decode_shape(full.per_step * steps, workload.mean_context)
+    decode_s, step_s = full_step_s(system, workload, steps, full)
+    decode_wall, ttft_s = steps * step_s, full.waits * step_s
+    busy_s = ttft_s + decode_wall
+    all_s = concurrency * step_s / full.per_step  # until every client has had an answer
+    # At the start a request has half of the others before it.
+    waves = workload.requests_per_client
+    start_s = ttft_s - max(0.0, all_s - busy_s) / 2
+    mean_s = ttft_s + (start_s - ttft_s) / waves if waves else ttft_s
+    return _Cycle(
+        decode_wall / max(1, workload.output_len - 1), mean_s, start_s if waves == 1 else ttft_s,
+        busy_s, decode_s, 1.0, 1 - decode_s / step_s, system.latency.step(decode).bound,
     )
 
 
@@ -244,31 +274,33 @@ class _Wait(NamedTuple):
     cycle_s: float = math.inf
 
 
-def _mixed(system: System, workload: Workload, decode: StepShape, decode_s: float) -> _Wait:
-    """Prompts share the steps of those that decode."""
-    steps = decode_steps(workload.output_len, system.tokens_per_step)
+def _mixed(
+    system: System, workload: Workload, decode: StepShape, decode_s: float, ahead: float
+) -> _Wait:
+    """Prompts share the steps of those that decode. ahead: steps before a prompt is taken up."""
+    steps = decode_steps(system, workload.output_len)
     others = decode.decode_seqs - 1
     room = room_beside(system, decode, workload.computed_input / steps)
     own_steps = mean_passes(workload, room, system.parallel.attention_dp)
     # During one cycle (own decode and own prefill, and the wait for the step in progress) each of
     # the other requests prefills once. Those prompts hit any of its steps.
-    cycle = steps + own_steps + 0.5 + system.plans_ahead
+    cycle = steps + own_steps + ahead
     # Prompts that come into one step together share what the step reads for them. Each of the
     # others brings one into one of its steps; those without any cost nothing.
     met, dealt = 1 + (others - 1) / cycle, _dealt(system, 1.0, others + 1)
     sizes = group_sizes(others, met) if met >= dealt else [dealt]
     filled = (others + 1) * workload.computed_input / room  # steps that prompts of a cycle fill
-    decoding = min(1.0, cycle / filled)
-    price = beside(system, workload, decode, room, decoding)
+    prompts = Beside(system, workload, decode, room)
     # Prompts that do not fit into a step join the next one's, and no cycle has more steps than it
     # has or those that full ones take.
     at_once = system.prompts_at_once(room, workload.computed_input)
-    full = price([at_once]) * max(1.0, cycle / filled)
-    each_s = min(full, price(sizes))
+    full_s = prompts.full_s() * max(1.0, cycle / filled)
+    without = max(0.0, 1 - own_steps / cycle) ** (others - 1)  # prompts, of the steps before
+    each_s = min(full_s, prompts.each_s(sizes, without))
     share = steps / cycle
     group = min(others + 1.0, float(int(at_once)))
     group_s = packed_s(system, workload, group)
-    beside_s = own_steps * decode_s * decoding / 2
+    beside_s = own_steps * decode_s / 2
     start_s = (others + 1) / group * (group_s + beside_s) / 2 + group_s / 2
     once = workload.requests_per_client == 1
     return _Wait(  # beside mine, one for each other attention group takes the same time
@@ -289,11 +321,12 @@ def _dealt(system: System, prompts: float, running: int) -> float:
 
 
 def _apart(
-    system: System, workload: Workload, decode: StepShape, step_s: float, request_s: float
+    system: System, workload: Workload, decode: StepShape, step_s: float, request_s: float,
+    ahead: float,
 ) -> _Wait:
-    """Prompts run in steps of their own, before any decoding."""
+    """Prompts run in steps of their own, before any decoding. ahead: as above."""
     running = decode.decode_seqs
-    steps = decode_steps(workload.output_len, system.tokens_per_step)
+    steps = decode_steps(system, workload.output_len)
     waves = workload.requests_per_client
     spread = steps_spread(system, workload, steps)
     group = running if waves == 1 else together(running, steps, spread, waves)
@@ -312,7 +345,7 @@ def _apart(
     # decode step runs, if that is what runs before it.
     saved, alone = 0.0, 1 - (group - 1) / max(1, running - 1)
     first, groups = alone, group_sizes(running, group)
-    waited = (0.5 + system.plans_ahead) * alone
+    waited = ahead * alone
     met = (running - group) * steps / (steps + waited)  # prompts of others between my tokens
     after_s = (all_s(group) - all_s(min(group, fit))) / 2  # those of my group that come after me
     if group <= 1 + (running - 1) / max(1.0, steps) * (1 + 1e-9):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from specsim.analytic.closed import decode_steps, request_overhead_s
 from specsim.analytic.prompts import (
-    beside,
+    Beside,
     each_packed_s,
     mean_passes,
     packed_s,
@@ -43,7 +43,7 @@ class Pace(NamedTuple):
 
 def pace(system: System, workload: Workload, batch: int, rate: float) -> Pace:
     """Of a batch of sequences that decode at `rate` requests per second."""
-    steps = decode_steps(workload.output_len, system.tokens_per_step)
+    steps = decode_steps(system, workload.output_len)
     step_s = system.decode_step_s(system.decode_shape(batch, workload.mean_context))
     if workload.computed_elsewhere:
         return Pace(max(1e-9, steps * step_s), 0.0, 0.0)
@@ -59,22 +59,24 @@ def _beside(
 ) -> tuple[float, float]:
     """(W, time to first token in the engine) where prompts share the steps that decode."""
     decode = system.decode_shape(batch, workload.mean_context)
-    steps = max(1.0, decode_steps(workload.output_len, system.tokens_per_step))
+    steps = max(1.0, decode_steps(system, workload.output_len))
     room = room_beside(system, decode, workload.computed_input / steps)
-    added_s = beside(system, workload, decode, room)
-    wall_s = step_s / (1 - min(0.5, rate * added_s([1.0])))
+    prompts = Beside(system, workload, decode, room)
+    wall_s = step_s / (1 - min(0.5, rate * prompts.each_s([1.0])))
     groups = system.parallel.attention_dp
     own_steps = mean_passes(workload, room, groups)
     # Attention groups compute prompts beside each other, also those that came steps apart.
     coming = own_steps if groups > 1 else 1.0
     for _ in range(ROUNDS):
-        before_s, each_s = wall_s, added_s(group_sizes(MANY, 1 + rate * wall_s * coming))
+        without = math.exp(-rate * wall_s * own_steps)  # prompts, of the steps before
+        sizes = group_sizes(MANY, 1 + rate * wall_s * coming)
+        before_s, each_s = wall_s, prompts.each_s(sizes, without)
         wall_s = step_s / (1 - min(MOST_BUSY, rate * each_s))
         if abs(wall_s - before_s) < CLOSE * wall_s:
             break
     if batch == 1:  # nobody else is there
         return wall_s, packed_s(system, workload, 1.0)
-    own_s = step_s * own_steps + (each_s if groups == 1 else added_s([1.0]))
+    own_s = step_s * own_steps + (each_s if groups == 1 else prompts.each_s([1.0]))
     # A prompt waits for those ahead of it where they fill the budget of a step (M/D/1).
     fill_s = step_s * workload.computed_input / room + each_s
     busy = min(MOST_BUSY, rate * fill_s)

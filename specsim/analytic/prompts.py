@@ -8,7 +8,8 @@ prices are means over a few equally likely values of both. Seconds.
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
+from itertools import pairwise
 from statistics import fmean
 
 from specsim.analytic.system import System
@@ -181,26 +182,78 @@ def room_beside(system: System, decode: StepShape, prompt_per_step: float) -> in
     return max(1, round(budget - decoding * each))
 
 
-def beside(
-    system: System, workload: Workload, decode: StepShape, room: int, decoding: float = 1.0
-) -> Callable[[Sequence[float]], float]:
-    """What each prompt adds to the decode steps it runs in, as a function of the equally likely
-    sizes of the groups that come into one of them. decoding: share of the steps with prompts in
-    which a sequence decodes, less than one where there are more of them than it has steps."""
-    if system.prompt_prices is not system:
-        system = system.prompt_prices
-        each = decode.decode_context_tokens / decode.decode_seqs
-        decode = system.decode_shape(decode.decode_seqs, each)
-    decode_s = system.decode_step_s(decode) * decoding
-    seqs = round(decode.decode_seqs * decoding)
-    context = decode.decode_context_tokens * seqs / decode.decode_seqs
-    shape = replace(decode, decode_seqs=seqs, decode_context_tokens=context)
+class Beside:
+    """What prompts add to the decode steps that they run in. room: tokens of a step that are left
+    for them."""
 
-    def extra_s(step: Pass) -> float:
-        return max(0.0, system.decode_step_s(replace(shape, prefill=step)) - decode_s)
+    def __init__(
+        self, system: System, workload: Workload, decode: StepShape, room: int
+    ) -> None:
+        if system.prompt_prices is not system:
+            system = system.prompt_prices
+            each = decode.decode_context_tokens / decode.decode_seqs
+            decode = system.decode_shape(decode.decode_seqs, each)
+        self._system, self._workload, self._room = system, workload, room
+        self._groups = system.parallel.attention_dp
+        self._shape, self._decode_s = decode, system.decode_step_s(decode)
+        self._added: dict[int, float] = {}
+        self._hidden: dict[int, tuple[float, float]] = {}
 
-    @cache
-    def added_s(count: int) -> float:
-        return _passes_s(system, workload, count, room, extra_s)
+    def each_s(self, groups: Sequence[float], behind: float = 1.0) -> float:
+        """Of each prompt, where groups of these sizes are equally likely to come into a step, a
+        share `behind` of them after a step without prompts, the others after one of theirs. Steps
+        that are planned ahead are launched meanwhile (`latency.launches`)."""
 
-    return lambda groups: sum(_between(added_s, size) for size in groups) / sum(groups)
+        def all_s(count: int) -> float:
+            if not self._system.plans_ahead:
+                return self._added_s(count)
+            after_decoding_s, after_prompts_s = self._hidden_s(count)
+            hidden = behind * after_decoding_s + (1 - behind) * after_prompts_s
+            return max(0.0, self._added_s(count) - hidden)
+
+        return sum(_between(all_s, size) for size in groups) / sum(groups)
+
+    def full_s(self) -> float:
+        """Of each prompt, where they come one after the other and leave no room in any step."""
+        tokens, room = self._workload.computed_input, max(1, self._room // self._groups)
+        cached = self._workload.input_len - tokens
+        if tokens > room:  # a chunk in the middle of a prompt costs what they do on average
+            step: Pass = (PrefillChunk(room, cached + (tokens - room) // 2),)
+        else:
+            step = passes(room // tokens + 1, tokens, cached, room)[0][0]
+        whole, added_s = step * self._groups, self._extra_s(step * self._groups)
+        if self._system.plans_ahead:  # launched while another such step runs
+            found = self._system.latency.launches(replace(self._shape, prefill=whole))
+            added_s = max(0.0, added_s - hidden_s(*found))
+        return added_s * tokens / (room * self._groups)
+
+    def _added_s(self, count: int) -> float:
+        if count not in self._added:
+            self._added[count] = _passes_s(
+                self._system, self._workload, count, self._room, self._extra_s
+            )
+        return self._added[count]
+
+    def _hidden_s(self, count: int) -> tuple[float, float]:
+        """Of the launches of so many prompts: after a step without any, after one of others'."""
+        if count not in self._hidden:
+            workload, launches = self._workload, self._system.latency.launches
+            cached = workload.input_len - workload.computed_input
+            alone, found = launches(self._shape), []
+            for tokens in prompt_lengths(workload, count):
+                steps, weight = passes(count, tokens, cached, self._room, self._groups)
+                parts = [launches(replace(self._shape, prefill=step)) for step in steps]
+                later_s = sum(
+                    hidden_s(part.idle_s, before.free_s) for before, part in pairwise(parts)
+                )
+                found.append([
+                    weight * (later_s + hidden_s(parts[0].idle_s, before.free_s))
+                    for before in (alone, parts[-1])
+                ])
+            after_decoding_s, after_prompts_s = map(fmean, zip(*found, strict=True))
+            self._hidden[count] = after_decoding_s, after_prompts_s
+        return self._hidden[count]
+
+    def _extra_s(self, step: Pass) -> float:
+        mixed_s = self._system.decode_step_s(replace(self._shape, prefill=step))
+        return max(0.0, mixed_s - self._decode_s)

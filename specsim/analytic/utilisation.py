@@ -54,7 +54,7 @@ def served_steps(system: System, workload: Workload, running: float) -> tuple[St
     """One request's share of the steps of a replica with so many running: of decode steps, and of
     those that its prompt takes part in (beside decoding: with the prompt, less without)."""
     shape = system.decode_shape(running, workload.mean_context)
-    each = decode_steps(workload.output_len, system.tokens_per_step) / running
+    each = decode_steps(system, workload.output_len) / running
     decode = [(each * share, step) for share, step in shape.by_drafts(system.draft_share)]
     return decode, [] if workload.computed_elsewhere else _prompt_steps(system, workload, shape)
 

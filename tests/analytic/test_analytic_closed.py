@@ -37,12 +37,10 @@ fast = settings(max_examples=examples(30), deadline=None)
 
 def test_decode_steps_by_hand() -> None:
     # The prefill gives the first token; one per step without speculation
-    assert decode_steps(201, 1.0) == 200
-    # Two tokens per step: 100 steps and the half step by which the last one overshoots
-    assert decode_steps(201, 2.0) == 100 + 1 / 4
-    assert decode_steps(1, 3.0) == 0
+    assert decode_steps(PLAIN, 201) == 200
+    assert decode_steps(PLAIN, 1) == decode_steps(DRAFTED, 1) == 0
     # Whatever a step yields, the second token takes one
-    assert decode_steps(2, 8.0) == 1
+    assert decode_steps(DRAFTED, 2) == 1
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "transformers"])
@@ -109,7 +107,8 @@ def test_one_speculating_client_by_hand() -> None:
     state = closed_loop(DRAFTED, CHAT, 1)
     per_step = 1 + 0.8 + 0.64 + 0.512  # (1 - 0.8^4) / (1 - 0.8)
     verify_s = DRAFTED.latency.seconds(decode_shape(1, 1100.5, DRAFTED.setup))
-    steps = 200 / per_step + (per_step - 1) / (2 * per_step)
+    square = 1 + 3 * 0.8 + 5 * 0.64 + 7 * 0.512  # of the tokens of a step, in the mean
+    steps = 200 / per_step + (square - per_step) / (2 * per_step**2)
     assert state.tpot_s == pytest.approx(steps * verify_s / 200)
     assert state.itl_s == pytest.approx(state.tpot_s * per_step)
     assert state.step_s == pytest.approx(verify_s)
@@ -151,11 +150,14 @@ def test_clients_beyond_the_limit_wait_outside() -> None:
     small = replace(PLAIN, max_num_seqs=8)
     inside, outside = closed_loop(small, CHAT, 8), closed_loop(small, CHAT, 24)
     assert outside.running == 8
-    assert outside.tpot_s == inside.tpot_s
-    assert outside.request_rate == inside.request_rate
+    # The next prompt takes its place at the end of the step that frees it, half a step sooner.
+    assert 1 < outside.request_rate / inside.request_rate < 1 + 0.6 / 200
+    assert outside.tpot_s == pytest.approx(inside.tpot_s, rel=0.5 / 200)
     # Three cycles for one served: two are spent waiting.
-    assert outside.queue_s == pytest.approx(16 / inside.request_rate)
-    assert outside.ttft_s == pytest.approx(inside.ttft_s + outside.queue_s)
+    assert outside.queue_s == pytest.approx(16 / outside.request_rate)
+    assert outside.ttft_s == pytest.approx(
+        inside.ttft_s + outside.queue_s, abs=0.6 * inside.step_s / (1 - inside.prefill_share)
+    )
 
 
 def test_one_token_outputs_share_the_server() -> None:
@@ -331,7 +333,7 @@ def test_prompts_that_do_not_fit_into_a_step_join_those_of_the_next() -> None:
         acceptance=Acceptance.from_mean_length(5.056, 8), max_num_batched_tokens=525 * 9 + 7,
     )
     load = Workload(1, 287)
-    steps = decode_steps(287, system.tokens_per_step)
+    steps = decode_steps(system, 287)
     shape = system.decode_shape(525, load.mean_context)
     prompts = tuple(PrefillChunk(1, last=True) for _ in range(9))
     full_s = system.decode_step_s(replace(shape, prefill=prompts))

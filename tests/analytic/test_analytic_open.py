@@ -51,12 +51,12 @@ def test_prompts_that_never_end_fill_the_batch_and_no_more() -> None:
 
 
 def test_where_prompts_take_all_the_time_the_engine_still_admits() -> None:
-    """One client completes 1 % more requests per second than eight; the engine takes eight all the
-    same, and outputs wait for the prompts of others."""
+    """One client completes about as many requests per second as eight; the engine takes more than
+    one all the same, and outputs wait for the prompts of others."""
     system = replace(SYSTEM, profile=load_profile("rtx-a6000"), max_num_seqs=8)
     long = Workload(60_000, 3)
     rates = [closed_loop(system, long, clients).request_rate for clients in (1, 8)]
-    assert 0.98 * rates[0] < rates[1] < rates[0]
+    assert rates[1] == pytest.approx(rates[0], rel=0.02)
     alone, state = closed_loop(system, long, 1), open_loop(system, long, 0.7 * rates[1])
     assert state.stable and state.tpot_s > 3 * alone.tpot_s
 

@@ -171,6 +171,6 @@ def test_the_page_has_the_figures_of_the_report() -> None:
     whole = tpot["kinds"]["all"]
     shares = whole["median_of_source_medians"]
     for figure in (f"{whole['pairs']:,} public", f"{whole['sources']} sources",
-                   *(f"{shares[way] * 100:.1f} %" for way in ("carried", "plain", "naive")),
-                   f"{tpot['several_loads']['all'] * 100:.1f} %"):
+                   *(f"{shares[way] * 100:.1f}%" for way in ("carried", "plain", "naive")),
+                   f"{tpot['several_loads']['all'] * 100:.1f}%"):
         assert figure in page

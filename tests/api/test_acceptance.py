@@ -124,7 +124,8 @@ def test_an_interval_of_acceptance_widens_that_of_the_speedup() -> None:
         "qwen3-32b", method="eagle3", acceptance_length=built(
             model="qwen3-32b", method="eagle3").tokens_per_step,
     ).points[0]
-    assert known.speedup == pytest.approx(given.speedup)
+    # The same mean; what the last step gives beyond the end depends on the scatter, a little.
+    assert known.speedup == pytest.approx(given.speedup, rel=1e-4)
     for quantity in ("speedup", "tpot_s"):
         (low, high), (tight_low, tight_high) = (
             p.interval_90[quantity] or [0.0, 0.0] for p in (known, given)
