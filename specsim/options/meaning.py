@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from specsim.options.declare import Declared
 
 MAX_MEANING = 60  # characters
+MIN_BEGINNING = 3  # characters that an option may be asked for by
 
 
 def near(word: str, known: Mapping[str, "Declared"], most: int = 2) -> "list[Declared]":
@@ -25,8 +26,10 @@ def near(word: str, known: Mapping[str, "Declared"], most: int = 2) -> "list[Dec
     for item in known.values():
         for text in (item.name, *item.on, *item.off):
             spelt.setdefault(text.lstrip("-").replace("_", "-"), item)
-    close = get_close_matches(word.lstrip("-").replace("_", "-"), list(spelt), n=most)
-    return list({id(spelt[text]): spelt[text] for text in close}.values())
+    written = word.lstrip("-").replace("_", "-")
+    close = [text for text in spelt if len(written) >= MIN_BEGINNING and text.startswith(written)]
+    close += get_close_matches(written, list(spelt), n=most)
+    return list({id(spelt[text]): spelt[text] for text in close}.values())[:most]
 
 
 def _plain(word: str) -> str:

@@ -69,6 +69,11 @@ def fixed(key: str, spec: str, none: str = "-") -> Cell:
     return write
 
 
+def three(key: str) -> Cell:
+    """A number of three figures, zeros kept, so that points stand below one another."""
+    return lambda row: in_unit(row.maybe(key), 1.0)
+
+
 def pays(row: Doc, key: str = "interval_90.speedup") -> str:
     """Whether speculation pays: yes or no where the whole 90 % interval says so, else unsure."""
     pair = row.pair(key)

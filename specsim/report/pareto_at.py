@@ -1,7 +1,7 @@
 """What `specsim pareto --at` says: tokens per GPU and their price at one speed for the user."""
 
 from specsim.report.blocks import Block, Command, Group, Lines
-from specsim.report.columns import Column, count, curve, figure, fixed, table_of, time, word
+from specsim.report.columns import Column, count, curve, figure, fixed, table_of, three, time, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel
 from specsim.report.tables import number, times
@@ -21,7 +21,7 @@ def at_blocks(doc: Doc) -> list[Block]:
     table = table_of(sides, [
         ("tok/s/user", fixed("point.stream_tok_s", ".1f")),
         ("tok/s/GPU", fixed("point.gpu_tok_s", ".0f")), *money,
-        ("J/token", figure("point.joules_per_output_token")),
+        ("J/token", three("point.joules_per_output_token")),
         ("k", lambda side: side.words("point.k") if side.maybe("point.k") else "plain"),
         ("tp", count("point.tp")), ("weights", word("point.weights")),
         ("cache", word("point.kv_dtype")), ("slots", count("point.max_num_seqs")),

@@ -8,7 +8,7 @@ from specsim.planning.flags import ready_flags
 from specsim.planning.pareto import ParetoFigures
 from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Command, Fold, Group, Lines, Notes, Section
-from specsim.report.columns import count, figure, fixed, table_of, time, word
+from specsim.report.columns import count, fixed, table_of, three, time, word
 from specsim.report.doc import Doc
 from specsim.report.pareto_at import at_blocks, at_panel
 from specsim.report.plots import Panel, Picture, Series, thinned, with_ends
@@ -141,7 +141,7 @@ def _frontier(doc: Doc) -> Table:
         *stages, ("weights", word("weights")), ("cache", word("kv_dtype")),
         ("max_num_seqs", count("max_num_seqs")), ("token budget", count("max_num_batched_tokens")),
         ("TPOT", time("tpot_s")), ("TTFT", time("ttft_s")),
-        ("J/token", figure("joules_per_output_token")),
+        ("J/token", three("joules_per_output_token")),
     ], left=0, title=title)
 
 

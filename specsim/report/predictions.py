@@ -13,6 +13,7 @@ from specsim.report.columns import (
     fixed,
     pays,
     table_of,
+    three,
     time,
     time_band,
     waiting,
@@ -96,16 +97,16 @@ def energy_table(doc: Doc) -> Table | None:
     if both:
         columns += [("plain W", fixed("baseline_energy.power_w", ".0f"))]
     columns += [
-        ("J/token", fixed("energy.joules_per_output_token", ".3g")),
+        ("J/token", three("energy.joules_per_output_token")),
         ("90%", band("interval_90.joules_per_output_token", ".3g")),
     ]
     if both:
         columns += [
-            ("plain", fixed("baseline_energy.joules_per_output_token", ".3g")),
+            ("plain", three("baseline_energy.joules_per_output_token")),
             ("with/plain", fixed("joules_ratio", ".2f")),
             ("90%", band("interval_90.joules_ratio")),
         ]
-    columns += [("prompt J", fixed("energy.prefill_joules_per_request", ".3g"))]
+    columns += [("prompt J", three("energy.prefill_joules_per_request"))]
     if not points:
         return None
     first = points[0].at("energy")

@@ -13,7 +13,7 @@ from specsim.report.doc import Doc
 from specsim.report.plots import Heatmap, Panel, Picture
 from specsim.report.run_plans import plan_blocks
 from specsim.report.tables import Table, percent, times
-from specsim.report.tuning_map import map_blocks
+from specsim.report.tuning_map import lengths_by_batch, map_blocks
 from specsim.report.verdict import verdict_block
 
 MOST_ROWS = 40  # candidates printed for one load
@@ -173,7 +173,7 @@ def _dynamic(found: Doc) -> list[str]:
     if not tax:
         return []
     fixed_k = found.number("fixed_k")
-    text = "draft length by batch size: " + ", ".join(f"{a}-{b}: {k}" for a, b, k in rows)
+    text = "draft length by batch size: " + lengths_by_batch(rows)
     if len(rows) > 1:
         compared = f"k={fixed_k}" if fixed_k else "plain decoding"
         text += f" (up to {found.number('gain'):.0%} over {compared} throughout)"

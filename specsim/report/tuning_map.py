@@ -1,5 +1,7 @@
 """The map of `tune --by`: draft lengths over batch and context, as a table and a picture."""
 
+from collections.abc import Sequence
+
 from specsim.report.blocks import Block, Charts, Lines
 from specsim.report.crossover_rates import context_words
 from specsim.report.doc import Doc
@@ -69,7 +71,7 @@ def _gains(found: Doc, dynamic: Doc) -> list[str]:
     if rows:
         lines.append(
             f"table by batch, made for {found.number('table_context'):,.0f} tokens in the cache: "
-            + ", ".join(f"{a}-{b}: {k}" for a, b, k in rows))
+            + lengths_by_batch(rows))
         lost = [f"{percent(row.number('most'))} at {context_words(row)}"
                 for row in found.items("given_away")]
         if several and lost:
@@ -90,3 +92,9 @@ def _picture(found: Doc) -> Heatmap:
         [[_cell(cell).strip() for cell in row] for row in grid],
         middle=1.0, x_label="clients", y_label="prompt tokens",
     )
+
+
+def lengths_by_batch(rows: Sequence[Sequence[float | None]]) -> str:
+    """'1: 4, 2-8: 3' of (first, last, draft length)."""
+    return ", ".join(f"{first if first == last else f'{first}-{last}'}: {k}"
+                     for first, last, k in rows)

@@ -137,6 +137,7 @@ def test_specsim_toml_understands_them_and_they_put_its_defaults_aside(tmp_path:
         ("simulate", "--num-replicas", "--replicas"), ("capacity", "--sla", "--slo"),
         ("pareto", "--num-gpus", "--tps"), ("crossover", "--context-length", "--contexts"),
         ("watch", "--speculative-algorithm", "--method"), ("gpus", "--jsn", "--json"),
+        ("predict", "--conc", "--concurrency"), ("tune", "--num-spec", "--num-speculative-tokens"),
     ],
 )
 def test_a_wrong_flag_is_answered_with_the_nearest_in_meaning(

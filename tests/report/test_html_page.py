@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
@@ -20,10 +21,12 @@ from report_html_cases import (
     tune,
 )
 from specsim.hardware.store import load_profile
+from specsim.report.blocks import Command
 from specsim.report.html import bundle, theme
 from specsim.report.html.bundle import plotly_bundle, resource, sha256
 from specsim.report.html.charts import figure
 from specsim.report.html.elements import escape, table, tag
+from specsim.report.html.page import Page
 from specsim.report.html.render import render
 from specsim.report.kinds import KINDS
 from specsim.report.plots import MOST_POINTS, Panel, Series, thinned
@@ -185,6 +188,14 @@ def test_the_page_is_complete_small_and_always_the_same() -> None:
         assert words in text, words
     headings = [n for n, _ in found.seen if n in ("h1", "h2", "h3")]
     assert headings.count("h1") == 1
+
+
+def test_a_command_breaks_before_its_options_only() -> None:
+    words = "vllm serve a/b --max-num-seqs 8 --c '{\"k-v\": 1}' --" + "x-" * 20
+    shown = "".join(Page("", "chart").blocks([Command("to type:", words)]))
+    assert '<span class="w">--max-num-seqs</span> 8' in shown
+    code = shown.partition("<code>")[2].partition("</code>")[0]
+    assert unescape(re.sub(r"<[^>]+>", "", code)) == words
 
 
 def test_numbers_of_the_prediction_stand_in_the_page() -> None:

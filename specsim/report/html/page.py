@@ -35,6 +35,7 @@ from specsim.version import __version__
 
 MAX_PAGE_BYTES = 6_000_000
 NOTE = "note: "
+WHOLE = 32  # characters of a word in a command that a narrow screen holds in one line
 SHORT_TABLE = 24  # rows that are printed although they are folded away on the screen
 PLOTLY_NOTICE = "plotly.js {version}, © Plotly, Inc., MIT licence"
 
@@ -77,7 +78,8 @@ class Page:
             case Notes():
                 return self._notes(block.texts)
             case Command():
-                return tag("div", _line(block.lead, "plain"), tag("pre", tag("code", block.words)))
+                code = tag("code", _unbroken(block.words))
+                return tag("div", _line(block.lead, "plain"), tag("pre", code))
             case Group():
                 return join(self.blocks(block.blocks))
             case Facts():
@@ -233,3 +235,12 @@ def document(
     ])
     opening = '<!DOCTYPE html>\n<html lang="en">'
     return f'{opening}\n<head>{head}</head>\n<body>{shown}</body>\n</html>\n'
+
+
+def _unbroken(words: str) -> Html:
+    """A command whose options and names do not break at their hyphens."""
+    parts: list[Html | str] = []
+    for i, word in enumerate(words.split(" ")):
+        kept = "-" in word.strip("-") and len(word) <= WHOLE
+        parts += [" " if i else "", tag("span", word, class_="w") if kept else word]
+    return join(parts)
