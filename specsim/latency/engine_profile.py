@@ -8,7 +8,7 @@ read from its source code or documentation.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from specsim.methods.base import SpecSetup
@@ -178,6 +178,8 @@ class EngineProfile:
         cache, which it then uses unless something else is asked for.
     groups_share_budget: whether max_num_batched_tokens is that of all attention groups together,
         an equal part each; else each group has as much.
+    small_below_gib, small_devices: devices with less memory, or with one of these words in their
+        name, have the defaults small_max_num_seqs and small_max_num_batched_tokens (0: as others).
     inherit: the packaged profile that gave what its file leaves out, '' for none.
     eager_drafters: methods whose draft passes run without CUDA graphs.
     piecewise_targets: kinds of target (TARGET_KINDS) whose drafters replay graphs only between
@@ -222,6 +224,10 @@ class EngineProfile:
     fp8_choosers: tuple[str, ...] = ()
     fp8_cache_weights: tuple[str, ...] = ()
     groups_share_budget: bool = False
+    small_below_gib: float = 0.0
+    small_devices: tuple[str, ...] = ()
+    small_max_num_seqs: int = 0
+    small_max_num_batched_tokens: int = 0
     inherit: str = ""
     eager_drafters: tuple[str, ...] = ()
     piecewise_targets: tuple[str, ...] = ()
@@ -262,6 +268,18 @@ class EngineProfile:
 
     def graph_limit(self, arch: str) -> int:
         return self.graph_max_by_arch.get(arch, self.graph_max)
+
+    def on(self, name: str, mem_bytes: float) -> "EngineProfile":
+        """With the defaults that the engine takes on a device of that name and memory (bytes)."""
+        small = mem_bytes < self.small_below_gib * 2**30
+        if not small and not any(word in name for word in self.small_devices):
+            return self
+        return replace(
+            self,
+            max_num_seqs=self.small_max_num_seqs or self.max_num_seqs,
+            max_num_batched_tokens=self.small_max_num_batched_tokens
+            or self.max_num_batched_tokens,
+        )
 
     def kv_dtype(self, spec: ModelSpec, arch: str) -> str:
         """Cache dtype of a model where none is asked for."""

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thinned import examples
 
+import specsim
 from specsim.data import data_root
 from specsim.errors import FormatError, ProfileError, SpecSimError
 from specsim.hardware.store import load_profile
@@ -325,3 +326,21 @@ def test_caches_are_fp8_where_the_engine_or_its_checkpoints_say_so(
     name, _, weights = model.partition("/")
     spec = variant(find_model(name), weights) if weights else find_model(name)
     assert find_engine(engine).kv_dtype(spec, load_profile(gpu).arch) == kv
+
+
+@pytest.mark.parametrize(("engine", "gpu", "limits"), [
+    ("vllm", "rtx-4090", (256, 2048)), ("vllm", "l40s", (256, 2048)),
+    ("vllm", "a100-80gb", (256, 2048)), ("vllm==0.10", "a100-pcie-40gb", (256, 2048)),
+    ("vllm", "h100-sxm", (1024, 8192)), ("vllm", "rtx-pro-6000", (1024, 8192)),
+    ("vllm==0.13", "mi300x", (1024, 8192)), ("sglang", "rtx-4090", (4096, 8192)),
+])
+def test_defaults_by_device(engine: str, gpu: str, limits: tuple[int, int]) -> None:
+    """vllm 0.25.1, engine/arg_utils.py, get_batch_defaults: of its server, below 70 GiB or on A100
+    a quarter of the slots and of the tokens of a step."""
+    profile = load_profile(gpu)
+    found = find_engine(engine).on(profile.name, profile.mem_bytes)
+    assert (found.max_num_seqs, found.max_num_batched_tokens) == limits
+    asked = specsim.predict(
+        "llama-3.1-8b", gpu=gpu, engine=engine, method="none", concurrency=1, weights="fp8",
+    )
+    assert (asked.system.seqs_limit, asked.system.batched_tokens) == limits
