@@ -293,19 +293,23 @@ def _mixed(
     prompts = Beside(system, workload, decode, room)
     # Prompts that do not fit into a step join the next one's, and no cycle has more steps than it
     # has or those that full ones take.
-    at_once = system.prompts_at_once(room, workload.computed_input)
     full_s = prompts.full_s() * max(1.0, cycle / filled)
     without = max(0.0, 1 - own_steps / cycle) ** (others - 1)  # prompts, of the steps before
     each_s = min(full_s, prompts.each_s(sizes, without))
     share = steps / cycle
-    group = min(others + 1.0, float(int(at_once)))
+    # At the start nothing decodes yet, at its end all do.
+    start_room = (system.round_tokens + room) / 2
+    at_once = int(system.prompts_at_once(start_room, workload.computed_input))
+    group = min(others + 1.0, float(at_once))
     group_s = packed_s(system, workload, group)
     beside_s = own_steps * decode_s / 2
     start_s = (others + 1) / group * (group_s + beside_s) / 2 + group_s / 2
     once = workload.requests_per_client == 1
+    own_s = decode_s * own_steps + dealt * each_s
+    if system.parallel.pp > 1:  # through all stages
+        own_s = max(own_s, packed_s(system, workload, 1.0))
     return _Wait(  # beside mine, one for each other attention group takes the same time
-        prompt_s=decode_s * own_steps + dealt * each_s
-        + max(0.0, others + 1 - dealt) * own_steps / cycle * each_s,
+        prompt_s=own_s + max(0.0, others + 1 - dealt) * own_steps / cycle * each_s,
         decoding_s=(others + 1 - dealt) * (0.5 if once else share) * each_s,
         start_s=start_s,
         each_s=each_s,

@@ -77,6 +77,8 @@ def _beside(
     if batch == 1:  # nobody else is there
         return wall_s, packed_s(system, workload, 1.0)
     own_s = step_s * own_steps + (each_s if groups == 1 else prompts.each_s([1.0]))
+    if system.parallel.pp > 1:  # through all stages
+        own_s = max(own_s, packed_s(system, workload, 1.0))
     # A prompt waits for those ahead of it where they fill the budget of a step (M/D/1).
     fill_s = step_s * workload.computed_input / room + each_s
     busy = min(MOST_BUSY, rate * fill_s)

@@ -3,11 +3,14 @@
 Up to `pp` microbatches are under way at once (vLLM's batch queue, SGLang's microbatches), each with
 its share of the sequences and of the prompts that came since the last round. A microbatch passes
 the stages one after the other, hands its hidden states over between them, is sampled and drafts on
-the last stage, and only then takes part again, because its next tokens depend on that. So all
+the last stage, and only then takes part again, because its next tokens depend on that. So its
 sequences step once in
 
-    round = max(longest trip, sum over microbatches of their time in the busiest stage)
+    round = max(its trip, sum over microbatches of their time in the busiest stage)
     trip = stages + host + (pp - 1) hand-overs + the host's wait for the tokens
+
+and a step's time is the mean over sequences: a prompt's microbatch is long under way, and the
+others wait for it in the stages only.
 
 A stage has ceil(L / pp) of L layers or one fewer; the last, which never has more than another
 (vLLM, distributed/utils.get_pp_indices), has the output head, sampling and the drafter besides.
@@ -59,15 +62,25 @@ def round_of(
 ) -> StepLatency:
     """The round in which every sequence and chunk of `shape` takes part once: the phases of the
     microbatch with the longest trip, and beside them `pipeline_s`, hand-overs and waits."""
-    counted = [(trip_of(part), count) for part, count in microbatches(shape, pp, budget)]
-    longest = max((found for found, _ in counted), key=lambda found: found.trip_s)
-    busiest_s = sum(found.busiest_s * count for found, count in counted)
+    counted = [
+        (trip_of(part), part.decode_seqs, count) for part, count in microbatches(shape, pp, budget)
+    ]
+    longest = max((found for found, _, _ in counted), key=lambda found: found.trip_s)
+    busiest_s = sum(found.busiest_s * count for found, _, count in counted)
     if shape.decode_seqs:
-        round_s = max(longest.trip_s, busiest_s)
+        rounds_s = sum(
+            max(found.trip_s, busiest_s) * seqs * count for found, seqs, count in counted
+        )
+        round_s = rounds_s / shape.decode_seqs
     else:
         round_s = longest.trip_s + busiest_s - longest.busiest_s
     step = longest.step
-    return replace(step, total_s=round_s, pipeline_s=round_s - step.total_s)
+    most = min(1.0, round_s / step.total_s)  # less where others do not wait for a prompt's trip
+    return replace(
+        step, total_s=round_s, target_s=most * step.target_s, sample_s=most * step.sample_s,
+        draft_s=most * step.draft_s, host_s=most * step.host_s,
+        pipeline_s=max(0.0, round_s - step.total_s),
+    )
 
 
 def microbatches(shape: StepShape, pp: int, budget: int) -> list[tuple[StepShape, int]]:

@@ -91,6 +91,20 @@ def test_rounds_by_hand() -> None:
     assert rounds[2, 0.005] == rounds[9, 0.005] == pytest.approx(2 * 0.0215)
 
 
+def test_sequences_without_the_prompt_wait_for_it_in_the_stages_alone() -> None:
+    """Four microbatches of two sequences, 4 ms each; one has a prompt besides and takes 40."""
+    shape = StepShape(8, prefill=(PrefillChunk(1000),))
+    found = round_of(
+        shape, 4, 8192,
+        lambda part: trip(step_of(0.040 if part.prefill else 0.004), 0.0, 0.0, 0.0, 32, 4),
+    )
+    # Two sequences go the long way; of the stages 10 + 3 x 1 ms go by for the others
+    assert found.total_s == pytest.approx((2 * 0.040 + 6 * 0.013) / 8)
+    assert found.total_s == pytest.approx(
+        found.target_s + found.sample_s + found.draft_s + found.host_s + found.pipeline_s
+    )
+
+
 def test_prompts_alone_fill_and_drain_the_pipeline() -> None:
     """Three microbatches of 30 ms on 3 stages: 30 ms, and 10 ms for each that follows."""
     found = round_of(
