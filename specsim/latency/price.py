@@ -159,7 +159,8 @@ class Pricer:
         return rows
 
     def _add(self, ops: Iterable[OpCost], totals: list[float], times: int) -> None:
-        for op in map(self._as_run, ops):
+        for planned in ops:
+            op = planned if type(planned.shape) is Gemm else self._as_run(planned)
             time = self.time(op)
             spent, count = time.seconds, op.count * times
             totals[0] += spent * count
@@ -172,7 +173,7 @@ class Pricer:
             shape = op.shape
             if not getattr(shape, "shared_launch", False):
                 totals[3] += count * getattr(shape, "launches", 1)
-            if isinstance(op.shape, Experts):
+            if isinstance(shape, Experts):
                 totals[4] += spent * count
             kind = type(shape)
             if kind not in _LINKS:

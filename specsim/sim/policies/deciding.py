@@ -115,7 +115,7 @@ class Decider:
     def _drawing(c: Core) -> list[tuple[int, int]]:
         """(row, slot) of the requests that propose drafts in the planned step: decoding ones, and
         with row -1 those whose prompt it completes."""
-        rows = [(r, int(c.rows.slot[r])) for r in range(c.scheduled)]
+        rows: list[tuple[int, int]] = list(enumerate(c.rows.slot[: c.scheduled].tolist()))
         for j in range(c.n_chunks):
             chunk = c.chunks[j]
             if chunk.cached + chunk.new >= c.slots[chunk.slot].target:
@@ -126,12 +126,13 @@ class Decider:
         batch, context = c.scheduled + c.n_chunks, mean_context(c)
 
         def requests() -> tuple[RequestState, ...]:
-            found = []
+            found, rows, count = [], c.rows, c.scheduled
+            columns = rows.remaining, rows.verify_steps, rows.drafted, rows.accepted
+            decoding = list(zip(*(column[:count].tolist() for column in columns), strict=True))
             for row, slot in drawing:
-                inside, rows = c.slots[slot], c.rows
-                counts = rows.remaining, rows.verify_steps, rows.drafted, rows.accepted
+                inside = c.slots[slot]
                 left, steps, drafted, accepted = (
-                    [int(column[row]) for column in counts] if row >= 0
+                    decoding[row] if row >= 0
                     else (inside.remaining, inside.verify_steps, inside.drafted_tokens,
                           inside.accepted_tokens)
                 )
