@@ -47,6 +47,11 @@ SHORTER = {
     "capacity --scenario mindrouter-chat --users 180":
         "capacity --scenario mindrouter-chat --users 180 --quick",
     "--replications 4 --duration 60": "--replications 2 --duration 20",
+    "policies llama-3.1-8b --k 5 --concurrency 96":
+        "policies llama-3.1-8b --k 5 --concurrency 96 --replications 2",
+    "fleet docs/fleet.toml": "fleet docs/fleet.toml --quick",
+    "coding-agent --duration 200": "coding-agent --duration 60",
+    "--users 32 --duration 200": "--users 32 --duration 60",
 }
 SERVERS = (["specsim", "serve"], ["specsim", "explore"])  # run until they are stopped
 
