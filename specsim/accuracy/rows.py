@@ -240,9 +240,9 @@ def published_case(row: Mapping[str, str]) -> PublishedCase:
     profile = profile_of(_gpu_name(row.get("gpu") or ""))
     if profile is None:
         raise SkipRow(f"GPU not modelled: {row.get('gpu')}")
-    engine = engine.on(profile.name, profile.mem_bytes)
     spec = _model(row)
     parallel = _parallel(row, spec, profile.mem_bytes)
+    engine = engine.on(profile.name, profile.mem_bytes, parallel.tp)
     setup = _setup(row, spec, engine)
     measured = measured_values(row, setup.speculates)
     split = _DISAGGREGATED.search(row.get("notes") or "")

@@ -156,7 +156,9 @@ def _built(
     profile = with_link(profile, options.link, options.tp * options.pp)
     if options.host_w is not None:
         profile = replace(profile, host_w=options.host_w)
-    engine = find_engine(options.engine).on(profile.name, profile.mem_bytes)
+    engine = find_engine(options.engine).on(
+        profile.name, profile.mem_bytes, options.tp
+    )
     kv = cache_dtype("auto" if options.kv is None else options.kv)
     kv = engine.kv_dtype(spec, profile.arch) if kv == "auto" else kv
     kv_dtype_bytes(spec, kv)  # refuses an unknown dtype

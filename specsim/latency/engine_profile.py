@@ -178,8 +178,10 @@ class EngineProfile:
         cache, which it then uses unless something else is asked for.
     groups_share_budget: whether max_num_batched_tokens is that of all attention groups together,
         an equal part each; else each group has as much.
-    small_below_gib, small_devices: devices with less memory, or with one of these words in their
-        name, have the defaults small_max_num_seqs and small_max_num_batched_tokens (0: as others).
+    by_memory: [below so many GiB of device memory, max_num_seqs, max_num_batched_tokens,
+        graph_max, graph_max from tp 4 on], ...: other defaults (0: as elsewhere), by the first row
+        that a device falls under. small_devices: the last row holds for devices with one of these
+        words in their name, too.
     inherit: the packaged profile that gave what its file leaves out, '' for none.
     eager_drafters: methods whose draft passes run without CUDA graphs.
     piecewise_targets: kinds of target (TARGET_KINDS) whose drafters replay graphs only between
@@ -224,10 +226,8 @@ class EngineProfile:
     fp8_choosers: tuple[str, ...] = ()
     fp8_cache_weights: tuple[str, ...] = ()
     groups_share_budget: bool = False
-    small_below_gib: float = 0.0
+    by_memory: tuple[tuple[int, int, int, int, int], ...] = ()
     small_devices: tuple[str, ...] = ()
-    small_max_num_seqs: int = 0
-    small_max_num_batched_tokens: int = 0
     inherit: str = ""
     eager_drafters: tuple[str, ...] = ()
     piecewise_targets: tuple[str, ...] = ()
@@ -269,16 +269,19 @@ class EngineProfile:
     def graph_limit(self, arch: str) -> int:
         return self.graph_max_by_arch.get(arch, self.graph_max)
 
-    def on(self, name: str, mem_bytes: float) -> "EngineProfile":
-        """With the defaults that the engine takes on a device of that name and memory (bytes)."""
-        small = mem_bytes < self.small_below_gib * 2**30
-        if not small and not any(word in name for word in self.small_devices):
+    def on(self, name: str, mem_bytes: float, tp: int = 1) -> "EngineProfile":
+        """With the defaults that the engine takes on devices of that name and memory (bytes)."""
+        rows = [row for row in self.by_memory if mem_bytes < row[0] * 2**30]
+        if not rows and any(word in name for word in self.small_devices):
+            rows = list(self.by_memory[-1:])
+        if not rows:
             return self
+        _, seqs, tokens, graphs, wide_graphs = rows[0]
         return replace(
             self,
-            max_num_seqs=self.small_max_num_seqs or self.max_num_seqs,
-            max_num_batched_tokens=self.small_max_num_batched_tokens
-            or self.max_num_batched_tokens,
+            max_num_seqs=seqs or self.max_num_seqs,
+            max_num_batched_tokens=tokens or self.max_num_batched_tokens,
+            graph_max=(wide_graphs if tp >= 4 else graphs) or self.graph_max,
         )
 
     def kv_dtype(self, spec: ModelSpec, arch: str) -> str:

@@ -69,6 +69,7 @@ VERSIONS = Annotated[dict[str, str], AfterValidator(_versions), Rule("a table of
 LENGTHS = Annotated[tuple[WHOLE, ...], Bound(strict=False)]
 TIER = Annotated[tuple[COUNT, LENGTHS], Bound(strict=False)]
 LIMIT = Annotated[tuple[COUNT, POSITIVE], Bound(strict=False)]
+SIZES = Annotated[tuple[COUNT, WHOLE, WHOLE, WHOLE, WHOLE], Bound(strict=False)]
 RULE = Annotated[
     tuple[str, Literal["custom", "fused", "nccl"],
           Annotated[tuple[LIMIT, ...], Bound(strict=False)]],
@@ -96,6 +97,9 @@ _ENGINE: dict[str, object] = {
     "max_num_seqs": COUNT, "max_num_batched_tokens": COUNT, "block_size": COUNT,
     "state_slots": COUNT, "spec_state_slots": COUNT,
     "graph_max": COUNT, "kernel_scale": SCALE, "drafter_scale": SCALE, "expert_scale": SCALE,
+    "by_memory": Annotated[tuple[SIZES, ...], Bound(strict=False), Rule(
+        "a list of [GiB, sequences, tokens, graph, graph from tp 4]"
+    )],
     "gpu_memory_utilization": Annotated[float, Bound(ge=0.05, le=1)],
     "all_reduce": Annotated[tuple[RULE, ...], Bound(strict=False), Rule(
         "a list of [where, 'custom' or 'fused' or 'nccl', [[GPUs, MiB], ...]]"

@@ -332,14 +332,19 @@ def test_caches_are_fp8_where_the_engine_or_its_checkpoints_say_so(
     ("vllm", "rtx-4090", (256, 2048)), ("vllm", "l40s", (256, 2048)),
     ("vllm", "a100-80gb", (256, 2048)), ("vllm==0.10", "a100-pcie-40gb", (256, 2048)),
     ("vllm", "h100-sxm", (1024, 8192)), ("vllm", "rtx-pro-6000", (1024, 8192)),
-    ("vllm==0.13", "mi300x", (1024, 8192)), ("sglang", "rtx-4090", (4096, 8192)),
+    ("vllm==0.13", "mi300x", (1024, 8192)), ("sglang", "rtx-4090", (4096, 4096)),
+    ("sglang", "rtx-4060-ti-16gb", (4096, 2048)), ("sglang", "a100-80gb", (4096, 8192)),
 ])
 def test_defaults_by_device(engine: str, gpu: str, limits: tuple[int, int]) -> None:
     """vllm 0.25.1, engine/arg_utils.py, get_batch_defaults: of its server, below 70 GiB or on A100
-    a quarter of the slots and of the tokens of a step."""
+    a quarter of the slots and of the tokens of a step. sglang 0.5.23, arg_groups/memory_hook.py."""
     profile = load_profile(gpu)
     found = find_engine(engine).on(profile.name, profile.mem_bytes)
     assert (found.max_num_seqs, found.max_num_batched_tokens) == limits
+    if engine == "sglang":
+        graphs = {"rtx-4090": (48, 160), "rtx-4060-ti-16gb": (8, 8)}.get(gpu, (256, 256))
+        wide = find_engine(engine).on(profile.name, profile.mem_bytes, 4)
+        assert (found.graph_limit(profile.arch), wide.graph_limit(profile.arch)) == graphs
     asked = specsim.predict(
         "llama-3.1-8b", gpu=gpu, engine=engine, method="none", concurrency=1, weights="fp8",
     )
