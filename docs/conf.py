@@ -22,7 +22,7 @@ import generated  # noqa: E402
 from specsim import __version__  # noqa: E402
 
 project = "specsim"
-author = "the specsim authors"
+author = project_copyright = "the specsim authors"
 version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 source_suffix = {".md": "markdown"}
