@@ -246,10 +246,12 @@ def _full_cycle(
     decode_s, step_s = full_step_s(system, workload, steps, full)
     decode_wall, ttft_s = steps * step_s, full.waits * step_s
     busy_s = ttft_s + decode_wall
-    all_s = concurrency * step_s / full.per_step  # until every client has had an answer
-    # At the start a request has half of the others before it.
+    # At the start all prompts are there at once, and a request has half of the others before it:
+    # of their prompts while nothing decodes, and of those that the engine has no place for.
+    queued = max(0.0, concurrency - full.in_engine) / full.per_step
+    at_once = concurrency * workload.computed_input / system.round_tokens
     waves = workload.requests_per_client
-    start_s = ttft_s - max(0.0, all_s - busy_s) / 2
+    start_s = ttft_s + (max(queued, at_once) / 2 - queued) * step_s
     mean_s = ttft_s + (start_s - ttft_s) / waves if waves else ttft_s
     return _Cycle(
         decode_wall / max(1, workload.output_len - 1), mean_s, start_s if waves == 1 else ttft_s,

@@ -82,7 +82,9 @@ def of_one(
     elif point.stable:
         yield from below("a stable load is below the capacity", point.utilisation or 0, 1)
     ahead = system.plans_ahead == system.plain().plans_ahead  # else plain prompts wait a step more
-    if rate is None and ahead:  # in an open loop faster requests leave smaller batches as well
+    # SGLang caches no prefixes of recurrent models with drafts, and so holds more requests.
+    fits = running_limit(system, load) <= running_limit(system.plain(), load)
+    if rate is None and ahead and fits:  # in an open loop faster requests leave smaller batches too
         yield from below("speedup within tokens per step", point.speedup, system.tokens_per_step)
 
 
