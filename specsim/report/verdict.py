@@ -112,7 +112,7 @@ def _sureness(found: Doc) -> str:
             parts.append("no interval of the gain is known" if not found.has("gain_90") else
                          "the choice was not made by throughput alone")
         elif share >= 1:
-            parts.append(f"all of the interval lies {side} 1")
+            parts.append(f"all of the interval lies {side} 1{_less_sure(found)}")
         else:
             parts.append(f"{share:.0%} of the interval lies {side} 1")
     tokens, why = found.maybe("tokens_per_step"), found.text("rests_on", "")
@@ -120,6 +120,21 @@ def _sureness(found: Doc) -> str:
     parts += [", ".join([*known, *([why] if why else [])])] if found.has("gain") else [*known, why]
     parts = [part for part in parts if part]
     return f"{certainty}: {'; '.join(parts)}" if parts else ""
+
+
+def _less_sure(found: Doc) -> str:
+    """From which of the other loads asked for the interval holds 1, though the decision stays."""
+    decision, rest = found.text("decision"), found.items("loads")[1:]
+    holds = [
+        item.text("decision") == decision and (band := item.pair("gain_90")) is not None
+        and band[0] <= 1 <= band[1] for item in rest
+    ]
+    if True not in holds:
+        return ""
+    first = holds.index(True)
+    at = load_words(rest[first].number("load"), found.text("unit"))
+    onward = len(holds) - first > 1 and all(holds[first:])
+    return f", but not from {at} on" if onward else f", but not at {at}"
 
 
 def _memory(found: Doc) -> str:

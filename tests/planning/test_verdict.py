@@ -192,6 +192,24 @@ def test_loads_beyond_those_looked_at_are_not_spoken_of() -> None:
     assert lines(Doc(found["verdict"]))[0].endswith("; pays at any load up to 181 clients")
 
 
+def test_a_sure_verdict_says_at_which_loads_it_is_not() -> None:
+    """What stands in the column `pays` of the table below it is not contradicted."""
+    found: Any = specsim.predict("qwen3-32b", method="eagle3", concurrency=[8, 16, 32]).to_dict()
+    verdict = found["verdict"] | {"certainty": "sure", "winning_share": 1.0, "decision": "on"}
+
+    def said(*bands: tuple[str, float, float] | None) -> str:
+        kept = [item | ({} if band is None else {"decision": band[0], "gain_90": list(band[1:])})
+                for item, band in zip(verdict["loads"], bands, strict=True)]
+        return lines(Doc(verdict | {"loads": kept}))[1]
+
+    sure, open_, off = ("on", 1.1, 1.9), ("on", 0.9, 1.4), ("off", 0.5, 1.1)
+    assert "above 1; " in said(sure, sure, sure)
+    assert "above 1, but not at 16 clients; " in said(sure, open_, sure)
+    assert "above 1, but not from 16 clients on; " in said(sure, open_, open_)
+    assert "above 1, but not at 32 clients; " in said(sure, sure, open_)
+    assert "above 1; " in said(sure, sure, off)
+
+
 def test_plain_decoding_asked_for_has_no_verdict() -> None:
     found = specsim.predict("llama-3.1-8b", method="none")
     assert found.verdict is None and found.to_dict()["verdict"] is None
