@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from specsim.analytic.full_steps import FullSteps, full_step_s, full_steps
+from specsim.analytic.full_steps import FullSteps, full_seconds, full_steps
 from specsim.analytic.prompts import (
     Beside,
     each_packed_s,
@@ -243,19 +243,20 @@ def _full_cycle(
     """The cycle of one request where prompts fill every step and others wait (the front end is
     done meanwhile)."""
     decode = system.decode_shape(full.per_step * steps, workload.mean_context)
-    decode_s, step_s = full_step_s(system, workload, steps, full)
-    decode_wall, ttft_s = steps * step_s, full.waits * step_s
-    busy_s = ttft_s + decode_wall
+    found = full_seconds(system, workload, steps, full)
+    decode_wall, busy_s = steps * found.beside_s, (steps + full.waits) * found.mean_s
+    ttft_s = max(0.0, busy_s - decode_wall)
     # At the start all prompts are there at once, and a request has half of the others before it:
     # of their prompts while nothing decodes, and of those that the engine has no place for.
     queued = max(0.0, concurrency - full.in_engine) / full.per_step
     at_once = concurrency * workload.computed_input / system.round_tokens
     waves = workload.requests_per_client
-    start_s = ttft_s + (max(queued, at_once) / 2 - queued) * step_s
+    start_s = ttft_s + (max(queued, at_once) / 2 - queued) * found.mean_s
     mean_s = ttft_s + (start_s - ttft_s) / waves if waves else ttft_s
     return _Cycle(
         decode_wall / max(1, workload.output_len - 1), mean_s, start_s if waves == 1 else ttft_s,
-        busy_s, decode_s, 1.0, 1 - decode_s / step_s, system.latency.step(decode).bound,
+        busy_s, system.decode_step_s(decode), 1.0, 1 - found.decoding_s / found.mean_s,
+        system.latency.step(decode).bound,
     )
 
 

@@ -9,9 +9,10 @@ token comes every step, and a request waits where one whose place is missing wou
 
 from typing import NamedTuple
 
-from specsim.analytic.prompts import Beside, mean_passes
+from specsim.analytic.prompts import Beside, full_pass, mean_passes, prompt_shape
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
+from specsim.latency.launches import hidden_s
 
 
 class FullSteps(NamedTuple):
@@ -33,12 +34,34 @@ def full_steps(system: System, workload: Workload, steps: float) -> FullSteps:
     return FullSteps(per_step, waits, per_step * (steps + waits))
 
 
-def full_step_s(
+class FullSeconds(NamedTuple):
+    """Of one full step. decoding_s: those that decode, without prompts; beside_s: a step in which
+    somebody decodes; mean_s: of all steps, where there are some in which nobody does."""
+
+    decoding_s: float
+    beside_s: float
+    mean_s: float
+
+
+def full_seconds(
     system: System, workload: Workload, steps: float, full: FullSteps
-) -> tuple[float, float]:
-    """Seconds of one full step: (of those that decode alone, with prompts)."""
-    decode = system.decode_shape(full.per_step * steps, workload.mean_context)
+) -> FullSeconds:
+    """What full steps take."""
+    decoding = full.per_step * steps
+    decode = system.decode_shape(decoding, workload.mean_context)
     room = max(1, system.round_tokens - decode.decode_seqs * decode.decode_q_len)
     decode_s = system.decode_step_s(decode)
     prompts = Beside(system, workload, decode, room)
-    return decode_s, decode_s + prompts.full_s() * room / workload.computed_input
+    beside_s = decode_s + prompts.full_s() * room / workload.computed_input
+    if decoding >= 1:
+        return FullSeconds(decode_s, beside_s, beside_s)
+    prices = system.prompt_prices
+    alone = prompt_shape(
+        prices, full_pass(workload, prices.round_tokens, prices.parallel.attention_dp)[0]
+    )
+    alone_s = prices.latency.seconds(alone)
+    if prices.plans_ahead:
+        alone_s -= hidden_s(*prices.latency.launches(alone))
+    return FullSeconds(
+        decoding * decode_s, beside_s, decoding * beside_s + (1 - decoding) * alone_s
+    )

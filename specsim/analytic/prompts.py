@@ -99,6 +99,17 @@ def _in_groups(
     ], 1.0
 
 
+def full_pass(workload: Workload, room: int, groups: int) -> tuple[Pass, float]:
+    """(a step whose room prompts fill in every attention group, how many prompts it computes)."""
+    tokens, room = workload.computed_input, max(1, room // groups)
+    cached = workload.input_len - tokens
+    if tokens > room:  # a chunk in the middle of a prompt costs what they do on average
+        step: Pass = (PrefillChunk(room, cached + (tokens - room) // 2),)
+    else:
+        step = passes(room // tokens + 1, tokens, cached, room)[0][0]
+    return step * groups, room * groups / tokens
+
+
 def prompt_shape(system: System, chunks: Pass) -> StepShape:
     """A step of prompts alone. The one that ends a prompt already drafts for the next step."""
     drafts = system.setup.k if system.speculative and any(c.last for c in chunks) else 0
@@ -215,17 +226,12 @@ class Beside:
 
     def full_s(self) -> float:
         """Of each prompt, where they come one after the other and leave no room in any step."""
-        tokens, room = self._workload.computed_input, max(1, self._room // self._groups)
-        cached = self._workload.input_len - tokens
-        if tokens > room:  # a chunk in the middle of a prompt costs what they do on average
-            step: Pass = (PrefillChunk(room, cached + (tokens - room) // 2),)
-        else:
-            step = passes(room // tokens + 1, tokens, cached, room)[0][0]
-        whole, added_s = step * self._groups, self._extra_s(step * self._groups)
+        whole, share = full_pass(self._workload, self._room, self._groups)
+        added_s = self._extra_s(whole)
         if self._system.plans_ahead:  # launched while another such step runs
             found = self._system.latency.launches(replace(self._shape, prefill=whole))
             added_s = max(0.0, added_s - hidden_s(*found))
-        return added_s * tokens / (room * self._groups)
+        return added_s / share
 
     def _added_s(self, count: int) -> float:
         if count not in self._added:
