@@ -3,7 +3,7 @@
     python validation/scripts/best_k.py [--write]
 
 1. Sweeps over k at fixed load (VLLMK, MR27, MR122, DSPARK, SPECB, AUTOSPEC): the k predicted best
-   is looked up in the measurements: right, or its measured speed within 3 % of the measured best.
+   is looked up in the measurements: right, or its measured speed within 3% of the measured best.
 2. Trends over load: best k of DSPARK falls, the gain of HY3 (mixture) rises with concurrency, the
    gain of the 8B models of SDB1 (dense) falls.
 3. Rows measured slower with speculation than without: predicted slower?

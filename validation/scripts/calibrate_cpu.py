@@ -68,7 +68,7 @@ def row(name: str, errors: Sequence[float]) -> list[str]:
 
 
 def percent(value: float, sign: str = "") -> str:
-    return f"{100 * value:{sign}.1f} %"
+    return f"{100 * value:{sign}.1f}%"
 
 
 HEAD = ("", "points", "median", "p90", "bias", "worst")

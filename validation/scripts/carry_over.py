@@ -498,10 +498,10 @@ def text(data: Mapping[str, Any], few: Mapping[str, Any]) -> list[str]:
         "",
         *reading(data),
         "",
-        "## Coverage of the 90 % intervals",
+        "## Coverage of the 90% intervals",
         "",
         "Share of pairs inside, every value and every source weighing alike: with the shipped "
-        "factor of each kind, which is the least one that holds 90 % (half by value, half by "
+        "factor of each kind, which is the least one that holds 90% (half by value, half by "
         "source) under laws that have not seen the source, and with a factor of the other "
         f"sources alone. Where fewer than {FEW} sources show a kind, its factor is no less than "
         "that of all pairs. Width: factor between the ends of the middle interval.",

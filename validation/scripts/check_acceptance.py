@@ -36,7 +36,7 @@ from specsim.speculation.acceptance_rows import MeasuredAcceptance, observations
 from specsim.speculation.names import normalise_model
 
 REPORT = REPORTS / "acceptance.md"
-# (relative error, whether the 90 % interval holds it), by kind of drafter.
+# (relative error, whether the 90% interval holds it), by kind of drafter.
 Misses = dict[str, list[tuple[float, bool]]]
 
 
@@ -164,7 +164,7 @@ def main() -> None:
         "# Acceptance predicted where it was left out", "",
         "Written by `validation/scripts/check_acceptance.py` from the rows of",
         "`catalog/acceptance.csv` (chains on real text). Error: predicted over measured tokens of",
-        "a step with a draft, less 1; held: share of rows inside the 90 % interval.",
+        "a step with a draft, less 1; held: share of rows inside the 90% interval.",
     ]
     header = ("kind of drafter", "rows", "median", "p90", "bias", "held")
     for title, found in (

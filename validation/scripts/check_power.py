@@ -80,7 +80,7 @@ def main() -> None:
         "`spread` of the others is what the H100's watts below are off, the one source of another "
         "device: their interval is in-sample.", "",
         "## Kernels of the B200 (fitted on; families left out in turn)", "",
-        f"|ln(predicted / measured)| of single readings, which scatter by 20 % themselves "
+        f"|ln(predicted / measured)| of single readings, which scatter by 20% themselves "
         f"(`data/power/PROVENANCE.md`). Left out, the median of the families' medians is "
         f"{unseen:.0%}.", "",
         "| family | n | left out: median | bias | p90 | in the interval | in-sample: median | "
@@ -117,7 +117,7 @@ def main() -> None:
         "is likely overstated until it reaches the limit.",
         "- Other devices: shares of the limit are the B200's. GDDR cards and AMD's may differ by "
         "more than the interval.",
-        "- Idle power: 24 % of the limit is the least that was read between loops of kernels; a "
+        "- Idle power: 24% of the limit is the least that was read between loops of kernels; a "
         "GPU that serves nothing for long may lower its clocks and draw less.",
         "- Links, hosts: not in the boards' figures (`--host-w`).", "",
     ]

@@ -5,7 +5,7 @@
 Sweeps: rows of one source alike in all but the load (clients, or requests per second), three loads
 or more, with the speed of both sides at each. The measured crossing is the first at which the
 speedup falls through 1, along straight lines in logarithms between two loads; a sweep that ends
-within 2 % of 1 crosses at its end. Predicted: the same quantity, throughput of a closed loop or
+within 2% of 1 crosses at its end. Predicted: the same quantity, throughput of a closed loop or
 end-to-end latency of an open one, on a grid up to four times the largest load.
 
 Acceptance is the sweep's own where a row of it, or of a sweep of the same source, target, drafter
@@ -253,7 +253,7 @@ class Judged:
         return [(gain > 1) == (self.sweep.measured[x] > 1) for x, gain in self.gains.items()]
 
     def signs(self) -> tuple[int, int]:
-        """(right, judged) loads by the side of 1, without those within 2 % of it."""
+        """(right, judged) loads by the side of 1, without those within 2% of it."""
         loads = list(self.gains)[1 if self.sweep.given == "least load" else 0:]
         told = [load for load in loads if abs(self.sweep.measured[load] - 1) > EVEN]
         right = [(self.gains[x] > 1) == (self.sweep.measured[x] > 1) for x in told]

@@ -10,7 +10,7 @@ server's rows,
 (the last term between times at the loads c and c'), and the numbers chosen are those under which
 all servers together are most likely (a t distribution with four degrees of freedom, so that one odd
 server does not set a width). Hyperpriors hold what the rows hardly see: a width near 0.5
-(log-normal, 0.8 wide, at most 1); noise and shared scatter near 5 % (0.5 wide); the reach near one
+(log-normal, 0.8 wide, at most 1); noise and shared scatter near 5% (0.5 wide); the reach near one
 decade of load (0.5 wide). The width of 'acceptance' is the scatter of the catalogue's measurements
 around the answer it gives for their model and method.
 

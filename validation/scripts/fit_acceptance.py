@@ -194,8 +194,8 @@ def groups_by(rows: list[MeasuredAcceptance], key: str) -> Iterable[list[int]]:
 
 
 def widening(model: Normal) -> dict[str, float]:
-    """Factor on a kind's standard deviation with which 90 % of its left-out rows are inside the
-    90 % interval; kinds of few rows take that of all of these together."""
+    """Factor on a kind's standard deviation with which 90% of its left-out rows are inside the
+    90% interval; kinds of few rows take that of all of these together."""
     ratios: dict[str, list[float]] = defaultdict(list)
     for at in groups_by(model.rows, "line"):
         mean, variance = model.without(at)

@@ -53,7 +53,7 @@ FIT_REQUESTS = 6000
 CHECK_REQUESTS = 12000
 ROUNDS = 9
 DAMPING = 0.6
-# Residuals: the spread in units of 2 % of the measured one, autocorrelations in units of 0.01 at
+# Residuals: the spread in units of 2% of the measured one, autocorrelations in units of 0.01 at
 # lag 1 and wider behind, the prior in logits.
 SPREAD_UNIT = 0.02
 LAG_UNITS = {1: 0.01, 2: 0.02, 3: 0.03, 5: 0.03, 10: 0.04}
@@ -254,7 +254,7 @@ def write_report(groups: list[Fitted]) -> None:
         "Known limits: long ShareGPT answers keep a correlation of 0.1 at lags 10 and 20 that one",
         "persistence cannot give together with lag 1; a few very long repetitive answers are easy",
         "throughout, which raises the measured all-ACF of n-gram drafting (length and spread are",
-        "independent here). n-gram and suffix requests of some 60 steps show 2 to 3 % fewer tokens",
+        "independent here). n-gram and suffix requests of some 60 steps show 2 to 3% fewer tokens",
         "per step than the pooled acceptance, because hard stretches use up more of their steps.",
         "InstructCoder is left out, because the lengths of its requests are not at hand.",
         "The 18 requests of the Qwen2.5-Coder pair and the 16 of layer skipping are too few to",

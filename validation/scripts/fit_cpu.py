@@ -142,11 +142,11 @@ def main() -> None:
     for model in MODELS.values():
         rest = [row for row in rows if row.model != model]
         test = [row for row in rows if row.model == model]
-        outside.append(f"{100 * error(profile, fit(profile, rest), test):.0f} % on {model}")
+        outside.append(f"{100 * error(profile, fit(profile, rest), test):.0f}% on {model}")
     values = fit(profile, rows)
     source = (
         f"fitted on {len(rows)} step times of three models (validation/data/cpu_steps, "
-        f"validation/scripts/fit_cpu.py): mean error {100 * error(profile, values, rows):.1f} %; "
+        f"validation/scripts/fit_cpu.py): mean error {100 * error(profile, values, rows):.1f}%; "
         f"with one model left out {', '.join(outside)}"
     )
     print(values, source)

@@ -114,7 +114,7 @@ def observed(cases: list[tuple[str, PublishedCase]]) -> list[Observed]:
             continue
         for position, s in enumerate(score_case(case)):
             # Where nobody measured the kernels, what they are off by would pass for overheads;
-            # Hopper devices run those of the H200 (within 3 %, check_transfer.py).
+            # Hopper devices run those of the H200 (within 3%, check_transfer.py).
             known = "|assumed" not in s.klass or case.system.profile.arch == "hopper"
             if s.quantity in SPREAD and known:
                 out.append(Observed(

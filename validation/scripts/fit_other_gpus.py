@@ -67,7 +67,7 @@ SIBLINGS = {"b200": ("b300", "gb200", "gb300")}
 # kernels; NCCL in a rack, where 4 GPUs were measured, from the box with 8; weight-only kernels
 # (Marlin), which are alike on all devices before and beside the data-centre lines of Hopper and
 # Blackwell (one instruction set, mma.sync); 16-bit experts of data-centre Blackwell, where both
-# engines run TensorRT-LLM's, which vLLM's table of the H200 meets within 6 % and SGLang's does not.
+# engines run TensorRT-LLM's, which vLLM's table of the H200 meets within 6% and SGLang's does not.
 DONORS = {
     "h100-pcie": dict.fromkeys(SUMS, "rtx-pro-6000"),
     "a100-pcie-80gb": dict.fromkeys(SUMS, "l40s"),
@@ -180,7 +180,7 @@ def fit_siblings(device: str, name: str, points: dict[str, list[Measured]]) -> s
 
 
 def percent(result: Score) -> str:
-    return f"{100 * result.median:4.1f} / {100 * result.p90:5.1f} %"
+    return f"{100 * result.median:4.1f} / {100 * result.p90:5.1f}%"
 
 
 def fit_links(profile: HardwareProfile, points: list[Measured], name: str) -> dict[str, float]:

@@ -9,7 +9,7 @@ once), rates by the measured time; kernels of at least 0.5 ms (decode attention,
 long: 0.1 ms), since the power meter averages over more than that. Readings of shorter ones are
 mostly their neighbours'. The fit is of least |ln(predicted / measured)|, in which each family and
 dtype weighs the same. `idle` is the least reading of all, on which the three files agree within
-0.4 %.
+0.4%.
 
 spread: root mean square, over families left out whole, of their median error; pair_spread: the
 same of the medians of cells of like kernels within a family and dtype, once its own median is

@@ -2,7 +2,7 @@
 
 Run from the checkout: `python validation/scripts/make_report.py` (about two minutes). Writes
     validation/reports/report.md   errors per source and set, coverage, further checks, skipped rows
-    catalog/residuals.json         every 90 % interval, by quantity and class
+    catalog/residuals.json         every 90% interval, by quantity and class
     README.md                      the table between the accuracy markers, outputs of `predict`
 from the public measurements under `validation/`, and from what fits without each source predict of
 it (`reports/loso.json`, by fit_engines.py).
@@ -256,7 +256,7 @@ over measured.
 
 {md_table(["source", *(KIND_NAMES[kind] for kind in KINDS)], source_rows(left_out))}
 
-## 90 % intervals
+## 90% intervals
 
 A mixed model of the residuals above (`residual_model.py`) gives the interval of a further source by
 class. Checked by leaving each source out of that model as well: the share of its values inside,

@@ -7,14 +7,14 @@ Fixed before looking:
    one draft length, batch and length of prompt. It is predicted as `tune --by batch,context`
    predicts a cell, with the overheads of a fit that has not seen its source (loso.json); a burst
    that overflows the cache is simulated, as in `validate published`.
-2. Right is a prediction on the measured side of 1. Cells within 2 % of 1 are counted apart.
+2. Right is a prediction on the measured side of 1. Cells within 2% of 1 are counted apart.
 3. Headline: the median over the sources of the share that is right; beside it every cell alike.
    Cells with several clients are shown alone, since one client gains nearly always.
 4. Acceptance: of the row; else of a row of the same source, target and drafter; else of the
    catalogue, where `tune` would take it. The catalogue may hold rows of the same source: acceptance
    is an input, and who gives it is told.
 5. A miss is put down to the first of these that holds: queueing (memory holds fewer than there are
-   clients), acceptance (not of the row, and the right side lies within its 90 % interval), else
+   clients), acceptance (not of the row, and the right side lies within its 90% interval), else
    step cost.
 Rows of a table by batch are simulated with it, where it is stated. Rows that stay on at k = 0 can
 only be slower in this model, so their cost is compared and no sign counted.
@@ -267,7 +267,7 @@ READINGS: tuple[tuple[Callable[[Cell], bool], str], ...] = (
      "state and the first position tells"),
     (lambda c: c.source == "performance-or-illusion" and c.method not in ("ngram", "suffix"),
      "performance-or-illusion, 64 and 128 clients, measured to pay: acceptance of the catalogue, "
-     "whose 90 % interval holds what would put them right"),
+     "whose 90% interval holds what would put them right"),
     (lambda c: c.source in ("gpustack", "DSGB300"),
      "DeepSeek with MTP at 64 to 500 clients and random prompts: acceptance is not stated, and "
      "may be chance; queues of 500 prompts at once"),
@@ -290,7 +290,7 @@ def text_of(found: Mapping[str, Any]) -> str:
         "",
         "Written by `python validation/scripts/map_signs.py --write`; its first lines say what is",
         "judged and the rules, which were fixed before looking. Every source is predicted without",
-        "itself. Aim: 90 %.",
+        "itself. Aim: 90%.",
         "",
         f"Right in the median source: {whole['median_of_sources']:.0%}"
         f" ({whole['sources']} sources; their mean: {whole['mean_of_sources']:.0%}).",

@@ -25,20 +25,20 @@ class Miss:
 MISSES = (
     Miss(("step_cost_ratio", "speedup"), ("SFORGE", "ASLIM", "SPECB"),
          "SGLang's EAGLE-3 on models with small experts: SFORGE and ASLIM (H100, one to four "
-         "clients) need 20 % more per verify step than predicted, SPECB (H200, the same models) "
-         "10 to 15 % less; no overhead fits both, and leaving one out hands its bias to the "
+         "clients) need 20% more per verify step than predicted, SPECB (H200, the same models) "
+         "10 to 15% less; no overhead fits both, and leaving one out hands its bias to the "
          "other",
          "a kernel trace of one verify step and its draft passes, Qwen3-30B-A3B with EAGLE-3, k "
          "= 3, top-k 1 and 4, on one and two H100"),
     Miss(("step_cost_ratio", "speedup"), ("CLUB3090", "STRIX", "depthchart", "LMSYSDS"),
-         "verify steps 13 to 17 % too cheap on devices whose kernels at 2 to 8 rows per sequence"
+         "verify steps 13 to 17% too cheap on devices whose kernels at 2 to 8 rows per sequence"
          " nobody measured (3090, Strix Halo, H100 NVL at long contexts)",
          "attention and products at 1, 2, 4, 8 rows per sequence on those devices (h200_run.sh "
          "measures them)"),
     Miss(("tpot_speculative",), ("sglang-cookbook", "SPECB"),
          "MTP on Blackwell at pinned acceptance (GLM-5.3 on B300 and GB300): a step of one client "
          "takes 14.3 ms here and 10.8 measured, while experts are as in the kernel tables and "
-         "prompts within 10 %; what is left are some 15 small kernels a layer, timed alone, which "
+         "prompts within 10%; what is left are some 15 small kernels a layer, timed alone, which "
          "programmatic launches may overlap",
          "a kernel trace of one step of GLM-5 with MTP on eight B200, acceptance pinned"),
     Miss(("tpot_plain",), ("STRIX", "RECIPE"),

@@ -4,8 +4,8 @@
 
 (a minute) writes catalog/paired_residuals.json, which `specsim.analytic.paired` reads, and
 validation/reports/paired.md: every source is left out of the mixed model, and its pairs at one load
-are held against the intervals. How many scales make 90 % is the least number at which they hold
-90 % of the pairs, half by pair and half by source: one number for pairs of one server, one for
+are held against the intervals. How many scales make 90% is the least number at which they hold
+90% of the pairs, half by pair and half by source: one number for pairs of one server, one for
 others. With fewer sources than LEAST_SOURCES it is that of single predictions
 (catalog/residuals.json).
 """

@@ -6,7 +6,7 @@
 
 Each sweep of `plan_sweeps`: beliefs before any run, then the run worth most takes the published
 value of its row (speed, and the acceptance length where the row states one), beliefs are updated,
-until the expected regret is below 1 % or five runs are made. Regret is against the best row of the
+until the expected regret is below 1% or five runs are made. Regret is against the best row of the
 sweep. Beside it, with as many runs: the settings predicted best one after the other without
 updating (`predicted`), and settings at random (`random`, exact mean over all subsets); both then
 keep the best that they measured.

@@ -4,7 +4,7 @@ Each sweep of `plan_sweeps` with all its runs told is one draw of a multivariate
 the covariance of `calibrate.beliefs`: causes with the widths of the few-shot priors, and scatter
 of a setting alone (own), of draft lengths alike (length), of a drafter (drafter). The three are
 chosen under which the sweeps are most likely; a sweep counts one over the root of its source's
-sweeps. Hyperprior of each: log-normal around 5 %, 0.5 wide, as of the other noises.
+sweeps. Hyperprior of each: log-normal around 5%, 0.5 wide, as of the other noises.
 """
 
 import math

@@ -25,7 +25,7 @@ CONTEXT = 400  # tokens: of these sources' short chats, which state none
 
 @dataclass(frozen=True)
 class Check:
-    """One value. inside: of the 90 % interval."""
+    """One value. inside: of the 90% interval."""
 
     name: str
     predicted: float

@@ -22,7 +22,7 @@ from specsim.options.prediction import PredictOptions
 from specsim.speculation.acceptance import Acceptance
 
 EXACT = 1e-9  # of a value: rounding of sums
-CLOSE = 5e-3  # between two predictions: open loops are iterated to 0.3 % (`analytic.pace`)
+CLOSE = 5e-3  # between two predictions: open loops are iterated to 0.3% (`analytic.pace`)
 MOST_FALL = 0.05  # per cent that TPOT falls where the rate rises by one
 MORE = 1.25  # of what a deployment gets more
 CHANGES = (

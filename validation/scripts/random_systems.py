@@ -64,7 +64,7 @@ def table(found: Iterable[Finding]) -> str:
         by, number, text = max(cases)
         far = sum(case[0] > 0.01 for case in cases)
         lines.append(
-            f"{rule}: {len(cases)} ({far} by more than 1 %), worst {by:.2%} ({number}: {text})"
+            f"{rule}: {len(cases)} ({far} by more than 1%), worst {by:.2%} ({number}: {text})"
         )
     return "\n".join(lines)
 

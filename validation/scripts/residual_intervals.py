@@ -1,9 +1,9 @@
-"""From the kept predictions of fits that had not seen their source to 90 % intervals by class.
+"""From the kept predictions of fits that had not seen their source to 90% intervals by class.
 
 `residual_model` says where the next source of a class is expected and with what scale; an interval
-is its middle -+ so many scales, drawn out to hold the prediction itself. How many scales make 90 %
+is its middle -+ so many scales, drawn out to hold the prediction itself. How many scales make 90%
 is read from sources that the residual model has not seen either: each source is left out of it
-in turn, and the number is the least one at which the intervals hold 90 % of their values, half
+in turn, and the number is the least one at which the intervals hold 90% of their values, half
 by value and half by source (QUANTILES: a normal's to Student's t with few degrees of freedom);
 one for plain and one for speculative values, where LEAST_SOURCES have them.
 """
@@ -22,7 +22,7 @@ from residual_model import Residual, ResidualModel, Spread
 from specsim.latency.engine import list_engines
 
 QUANTITIES = ("step_cost_ratio", "speedup", "tpot", "ttft")
-QUANTILES = [1.28 + 0.02 * i for i in range(87)]  # normal at 80 % to t with 3 degrees at 95 %
+QUANTILES = [1.28 + 0.02 * i for i in range(87)]  # normal at 80% to t with 3 degrees at 95%
 AIM = 0.9
 LEAST_SOURCES = 5
 
@@ -150,7 +150,7 @@ def intervals() -> tuple[dict[str, Any], list[list[str]]]:
         tables[quantity] = class_table(model, quantity, used[quantity])
         rows += coverage_rows(quantity, found, used[quantity])
     source = (
-        "validation/scripts/make_report.py: ends of the 90 % interval of ln(measured / predicted) "
+        "validation/scripts/make_report.py: ends of the 90% interval of ln(measured / predicted) "
         "of a further source, from a mixed model of the residuals of fits without their source"
     )
     return {"source": source, "scales_to_an_end": used, "quantities": tables}, rows

@@ -185,7 +185,7 @@ def time_factor(front: Sequence[ParetoPoint], speed: float, level: float) -> flo
 
 
 def slope(front: Sequence[ParetoPoint], speed: float) -> float:
-    """Per cent of level for one per cent of time; 0 where 5 % more time end the frontier."""
+    """Per cent of level for one per cent of time; 0 where 5% more time end the frontier."""
     fast, slow = (level_at(front, speed, factor) for factor in (1 / 1.05, 1.05))
     return math.log(fast / slow) / (2 * math.log(1.05)) if slow else 0.0
 
@@ -207,7 +207,7 @@ def narrowed(found: list[Answer]) -> list[str]:
         *table(["settings", "pages", "median error", "predicted / measured",
                 "time with, measured / predicted", "time without",
                 "time with / without: median miss"], lines), "",
-        f"One per cent of time moves a level by {ours:.1f} % with speculation and by {plain:.1f} % "
+        f"One per cent of time moves a level by {ours:.1f}% with speculation and by {plain:.1f}% "
         f"without (medians of one engine's frontier): the aim of {AIM:.0%} leaves "
         f"{AIM / ours:.0%} for the time of a step with drafts and for its tokens together, or "
         f"{AIM / math.hypot(ours, plain):.0%} where the plain step errs as much.", "",
@@ -246,7 +246,7 @@ def report(found: list[Answer]) -> list[str]:
         "Ratio with / without at equal interactivity: median error "
         f"{statistics.median(errors):.1%} over {len(judged)} of {len(found)} pages (aim {AIM:.0%}; "
         f"by model {models}), in logarithms "
-        f"{statistics.median(abs(m['ratio']) for m in misses):.2f}. The 90 % interval holds "
+        f"{statistics.median(abs(m['ratio']) for m in misses):.2f}. The 90% interval holds "
         f"{inside} of {len(held)}.", "",
         "Levels, output tokens per second and GPU, predicted / measured in the median: "
         f"{math.exp(statistics.median(m['speculative'] for m in misses)):.2f} with speculation, "
@@ -276,7 +276,7 @@ def report(found: list[Answer]) -> list[str]:
         rows.append(cells)
     lines += table(
         ["page", "lengths", "tok/s/user", "ratio", "predicted", "alone (in the order above)",
-         "time with/without, measured / predicted (sglang, vllm)", "90 %",
+         "time with/without, measured / predicted (sglang, vllm)", "90%",
          "level with", "level without", "tokens per step", "setting with",
          "setting without"], rows, left=True)
     return [*lines, ""]

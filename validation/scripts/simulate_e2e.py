@@ -32,7 +32,7 @@ from serving_report import number, signed, update
 from specsim import Simulation, simulate
 from specsim.sim.request import FINISHED
 
-# Mean over runs of the absolute error of a run's mean; the best peer has 9.1, 9.8, 19.5 %.
+# Mean over runs of the absolute error of a run's mean; the best peer has 9.1, 9.8, 19.5%.
 BARS = {"e2e": 0.10, "itl": 0.12, "ttft": 0.20}
 CLIENT_TIMEOUT_S = 300.0
 REPLAYED, TRAINED = "vllm==0.19", "vllm==0.15.1"  # engines of the two data sets
@@ -287,7 +287,7 @@ def report_lines(
         "## Serving runs of others, without speculation",
         "",
         "Mean over runs (stages) of the absolute error of the mean, bias in brackets. Bars: E2E "
-        "10 %, ITL 12 %, TTFT 20 %. Everything is as `specsim simulate` has it; nothing is fitted "
+        "10%, ITL 12%, TTFT 20%. Everything is as `specsim simulate` has it; nothing is fitted "
         "on these runs.",
         "",
         *table(("set", "E2E", "ITL", "TTFT"), judged),

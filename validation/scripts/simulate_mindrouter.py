@@ -266,7 +266,7 @@ def verdict_words(stage: Stage) -> str:
     found = stage.verdict
     low, high = found.probability_95
     return (
-        f"{stage.name} passes with probability {found.probability:.2f} (95 %: {low:.2f} to "
+        f"{stage.name} passes with probability {found.probability:.2f} (95%: {low:.2f} to "
         f"{high:.2f}; {found.passes} of {found.runs} runs; measured: {stage.slo})"
     )
 
@@ -305,7 +305,7 @@ def report_lines(found: Sequence[Stage]) -> list[str]:
             rows,
         ),
         "",
-        "Objectives (TTFT p95 2 s, stream p10 15 tok/s, stalls 2 %, E2E p95 139 s): "
+        "Objectives (TTFT p95 2 s, stream p10 15 tok/s, stalls 2%, E2E p95 139 s): "
         + "; ".join(verdict_words(stage) for stage in found if stage.slo)
         + f". Capacity on the ladder, where most replications meet them: {capacity(found)} users "
         "(measured: 180).",

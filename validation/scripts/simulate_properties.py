@@ -83,14 +83,14 @@ def of_figures(figures: Mapping[str, Any]) -> Iterator[Miss]:
 
 
 def of_intervals(figures: Mapping[str, Any]) -> Iterator[Miss]:
-    """Of all 95 % intervals among the figures."""
+    """Of all 95% intervals among the figures."""
     for path, (low, high) in figures.get("confidence_95", {}).items():
         value = value_at(figures, path)
         if value is None:
             continue
-        yield from below("a 95 % interval holds its point", low, value)
-        yield from below("a 95 % interval holds its point", value, high)
+        yield from below("a 95% interval holds its point", low, value)
+        yield from below("a 95% interval holds its point", value, high)
         if low < 0:
-            yield Miss("a 95 % interval is not negative", math.inf, f"{path} from {low}")
+            yield Miss("a 95% interval is not negative", math.inf, f"{path} from {low}")
         if path.partition(".")[0] in SHARES:
             yield from below("a share's interval ends at 1", high, 1)

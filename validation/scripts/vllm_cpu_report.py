@@ -255,7 +255,7 @@ standard deviation over the repeats.
 ```
 
 Throughput at concurrency 2, 4, 8, every repeat by itself ({count} values): median error {median:.1%}
-(bar 20 %), worst {worst:.1%} (bar 35 %): {met}. With the acceptance measured there {median_there:.1%} and
+(bar 20%), worst {worst:.1%} (bar 35%): {met}. With the acceptance measured there {median_there:.1%} and
 {worst_there:.1%}; without calibration {median_before:.1%} and {worst_before:.1%}.
 
 ```

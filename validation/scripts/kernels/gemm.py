@@ -112,7 +112,7 @@ def fits() -> list[Fit]:
                 {**FREE, **PICKED, **NARROW, **QUANTISED, **FILL},
                 {**CACHE, **NO_SPLIT, **FILL_SHAPE, "tail": 1.0, "tile_by_rows": 0.0},
                 BARS,
-                loss_scale=0.02,  # the cleanest cells decide: this table repeats to 4 % only
+                loss_scale=0.02,  # the cleanest cells decide: this table repeats to 4% only
                 note="without the cells of 192 and 256 tiles (a bad tile choice of that version)"
                 if sglang else "",
                 excluded=rows(file, "fp8_block", "fp8_block", slow_tile_count) if sglang else (),
