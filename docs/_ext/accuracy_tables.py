@@ -7,7 +7,7 @@ seen it. What the shipped constants reach on the rows they were fitted on follow
 from pathlib import Path
 
 REPORT = Path(__file__).resolve().parents[2] / "validation" / "reports" / "report.md"
-# Rows of the report's first table, and (quantity, class) of their 90 % intervals in its third.
+# Rows of the report's first table, and (quantity, class) of their 90% intervals in its third.
 INTERVALS = {
     "step-cost ratio r": ("step_cost_ratio", "all"),
     "speedup": ("speedup", "all"),
@@ -44,9 +44,9 @@ def split(cell: str) -> list[str]:
 
 def left_out() -> str:
     """Every source predicted without itself."""
-    inside = {(row[0], row[1]): row for row in read_table("90 % intervals")}
+    inside = {(row[0], row[1]): row for row in read_table("90% intervals")}
     rows = [["predicted against measured", "median of the sources' median errors", "worst source",
-             "sources", "aim: median / worst", "inside the 90 % interval: values; sources"]]
+             "sources", "aim: median / worst", "inside the 90% interval: values; sources"]]
     for name, cell, sources, aim, _ in read_table("The next source"):
         covered = "-"
         if name in INTERVALS:

@@ -206,7 +206,7 @@ def measurements() -> str:
     users = serving["mindrouter"]["data"]["capacity_users"]
     fitted, judged = (sum(ledger[key].values()) for key in ("fitted", "judged"))
     rows = (
-        ("draft length within 3 % of the best measured one", "best_k.json",
+        ("draft length within 3% of the best measured one", "best_k.json",
          f"{good} of {len(sweeps)} sweeps"),
         ("people that one H200 can serve (MindRouter's chat load test)", "serving.json",
          f"measured {users['measured']}, simulated {users['simulated']}"),
