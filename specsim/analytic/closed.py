@@ -169,7 +169,9 @@ def _steady(system: System, workload: Workload, concurrency: int) -> SteadyState
     else:
         short = concurrency > limit == memory_limit(system, workload)
         again = preemptions(system, workload, limit) if short else 0.0
-        cycle = _cycle(system, workload, int(running), again, queued=concurrency > running)
+        # Of the places that a step makes, those for which somebody waits.
+        queued = min(1.0, (concurrency - running) * max(1.0, steps) / running)
+        cycle = _cycle(system, workload, int(running), again, queued)
     waits = concurrency > running
     tpot_s, rate = cycle.tpot_s, running / cycle.busy_s
     queue_s = max(0.0, concurrency / rate - cycle.busy_s) if waits else 0.0
@@ -192,10 +194,10 @@ def _steady(system: System, workload: Workload, concurrency: int) -> SteadyState
 
 
 def _cycle(
-    system: System, workload: Workload, running: int, again: float, *, queued: bool
+    system: System, workload: Workload, running: int, again: float, queued: float
 ) -> _Cycle:
     """The cycle of one request with `running` sequences in the system, whose prompt is computed
-    `again` so many times on average. queued: others wait for its place."""
+    `again` so many times on average. queued: share of the places for which others wait."""
     steps = decode_steps(system, workload.output_len)
     decode = system.decode_shape(running, workload.mean_context)
     plain = system.latency.step(decode)
@@ -215,7 +217,7 @@ def _cycle(
         return _Cycle(tpot_s, ttft_s, ttft_s, busy_s, step_s, 0.0, share, plain.bound)
     # Of the step in progress half is left, unless it is its end that makes place (where prompts
     # wait for no group of them); the next one is planned already where that is done ahead.
-    ahead = (0.0 if queued and system.mixes else 0.5) + system.plans_ahead
+    ahead = 0.5 * (1 - queued * system.mixes) + system.plans_ahead
     wait = _mixed(system, workload, decode, step_s, ahead) if system.mixes else _apart(
         system, workload, decode, step_s, request_s, ahead
     )

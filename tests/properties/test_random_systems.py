@@ -108,5 +108,5 @@ def test_the_table_names_the_worst() -> None:
     ])
     assert text.splitlines() == [
         "3 systems, 1 refused, 1 tracebacks [7]",
-        "rule: 2 (1 by more than 1 %), worst 50.00% (4: 3 over 2)",
+        "rule: 2 (1 by more than 1%), worst 50.00% (4: 3 over 2)",
     ]
