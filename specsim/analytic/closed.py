@@ -254,10 +254,12 @@ def _full_cycle(
     at_once = concurrency * workload.computed_input / system.round_tokens
     waves = workload.requests_per_client
     start_s = ttft_s + (max(queued, at_once) / 2 - queued) * found.mean_s
-    mean_s = ttft_s + (start_s - ttft_s) / waves if waves else ttft_s
+    more_s = (start_s - ttft_s) / waves if waves else 0.0
+    mean_s, longer_s = ttft_s + more_s, max(0.0, more_s) * full.in_engine / concurrency
     return _Cycle(
         decode_wall / max(1, workload.output_len - 1), mean_s, start_s if waves == 1 else ttft_s,
-        busy_s, system.decode_step_s(decode), 1.0, 1 - found.decoding_s / found.mean_s,
+        busy_s + longer_s, system.decode_step_s(decode), 1.0,
+        1 - found.decoding_s / found.mean_s,
         system.latency.step(decode).bound,
     )
 
