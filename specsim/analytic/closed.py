@@ -163,7 +163,10 @@ def _steady(system: System, workload: Workload, concurrency: int) -> SteadyState
     running = float(min(concurrency, limit))
     steps = decode_steps(system, workload.output_len)
     full = full_steps(system, workload, steps) if system.mixes and steps else None
+    waves = workload.requests_per_client
+    early = 0.5 / waves if waves else 0.0  # of the waits: of those at the start half are ahead
     if full is not None and full.in_engine < running and not workload.computed_elsewhere:
+        early = 0.0  # its cycle has the start
         running = full.in_engine
         cycle = _full_cycle(system, workload, steps, full, concurrency)
     else:
@@ -175,6 +178,8 @@ def _steady(system: System, workload: Workload, concurrency: int) -> SteadyState
     waits = concurrency > running
     tpot_s, rate = cycle.tpot_s, running / cycle.busy_s
     queue_s = max(0.0, concurrency / rate - cycle.busy_s) if waits else 0.0
+    typical_queue_s = queue_s / 2 if early == 0.5 else queue_s
+    queue_s *= 1 - early
     return SteadyState(
         concurrency=concurrency,
         running=running,
@@ -189,7 +194,7 @@ def _steady(system: System, workload: Workload, concurrency: int) -> SteadyState
         mixed_share=cycle.mixed_share,
         prefill_share=cycle.prefill_share,
         bound=cycle.bound,
-        typical_ttft_s=cycle.typical_ttft_s + queue_s,
+        typical_ttft_s=cycle.typical_ttft_s + typical_queue_s,
     )
 
 

@@ -53,7 +53,7 @@ def full_seconds(
     decode_s = system.decode_step_s(decode)
     prompts = Beside(system, workload, decode, room)
     beside_s = decode_s + prompts.full_s() * room / workload.computed_input
-    if decoding >= 1:
+    if decoding >= 1 or system.parallel.pp > 1:  # other prompts keep a pipeline filled
         return FullSeconds(decode_s, beside_s, beside_s)
     prices = system.prompt_prices
     alone = prompt_shape(

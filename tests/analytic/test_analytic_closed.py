@@ -160,6 +160,16 @@ def test_clients_beyond_the_limit_wait_outside() -> None:
     )
 
 
+def test_where_all_come_at_once_half_of_them_are_ahead_of_one() -> None:
+    small = replace(PLAIN, max_num_seqs=8)
+    steady, once = (
+        closed_loop(small, replace(CHAT, requests_per_client=waves), 80) for waves in (0, 1)
+    )
+    assert steady.queue_s == pytest.approx(72 / steady.request_rate)
+    assert once.queue_s == pytest.approx(36 / once.request_rate)
+    assert once.ttft_s < 0.6 * steady.ttft_s
+
+
 def test_one_token_outputs_share_the_server() -> None:
     short = Workload(4000, 1)
     alone, crowd = closed_loop(PLAIN, short, 1), closed_loop(PLAIN, short, 64)
