@@ -14,7 +14,7 @@ from statistics import fmean
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
-from specsim.latency.launches import hidden_s
+from specsim.latency.launches import Launches, hidden_s
 from specsim.latency.shape import PrefillChunk, StepShape
 
 MAX_CHUNKS = 64  # of one prompt that are priced; of more, evenly spaced ones stand for all
@@ -124,6 +124,7 @@ def packed_s(system: System, workload: Workload, prompts: float) -> float:
         return _once(system, ("packed", workload, count), lambda: _passes_s(
             system, workload, count, system.round_tokens,
             lambda step: system.latency.seconds(prompt_shape(system, step)),
+            lambda step: system.latency.launches(prompt_shape(system, step)),
         ))
 
     return _between(whole_s, prompts)
@@ -138,14 +139,22 @@ def _once(system: System, key: Hashable, made: Callable[[], float]) -> float:
 
 
 def _passes_s(
-    system: System, workload: Workload, count: int, room: int, step_s: Callable[[Pass], float]
+    system: System, workload: Workload, count: int, room: int, step_s: Callable[[Pass], float],
+    launches: Callable[[Pass], Launches],
 ) -> float:
-    """All steps of `count` prompts, each of which takes step_s; mean over their lengths."""
+    """All steps of `count` prompts, each of which takes step_s, less what of their launches the one
+    before hides where they are planned ahead; mean over their lengths."""
     cached = workload.input_len - workload.computed_input
     times = []
     for tokens in prompt_lengths(workload, count):
         steps, weight = passes(count, tokens, cached, room, system.parallel.attention_dp)
-        times.append(weight * sum(step_s(step) for step in steps))
+        seconds = sum(step_s(step) for step in steps)
+        if system.plans_ahead:
+            seconds -= sum(
+                hidden_s(part.idle_s, before.free_s)
+                for before, part in pairwise(map(launches, steps))
+            )
+        times.append(weight * max(0.0, seconds))
     return fmean(times)
 
 
@@ -229,36 +238,35 @@ class Beside:
         whole, share = full_pass(self._workload, self._room, self._groups)
         added_s = self._extra_s(whole)
         if self._system.plans_ahead:  # launched while another such step runs
-            found = self._system.latency.launches(replace(self._shape, prefill=whole))
-            added_s = max(0.0, added_s - hidden_s(*found))
+            added_s = max(0.0, added_s - hidden_s(*self._launches(whole)))
         return added_s / share
 
     def _added_s(self, count: int) -> float:
         if count not in self._added:
             self._added[count] = _passes_s(
-                self._system, self._workload, count, self._room, self._extra_s
+                self._system, self._workload, count, self._room, self._extra_s, self._launches
             )
         return self._added[count]
 
     def _hidden_s(self, count: int) -> tuple[float, float]:
-        """Of the launches of so many prompts: after a step without any, after one of others'."""
+        """Of the first launches of so many prompts: after a step without any, after one of
+        others'."""
         if count not in self._hidden:
-            workload, launches = self._workload, self._system.latency.launches
+            workload, found = self._workload, []
             cached = workload.input_len - workload.computed_input
-            alone, found = launches(self._shape), []
             for tokens in prompt_lengths(workload, count):
                 steps, weight = passes(count, tokens, cached, self._room, self._groups)
-                parts = [launches(replace(self._shape, prefill=step)) for step in steps]
-                later_s = sum(
-                    hidden_s(part.idle_s, before.free_s) for before, part in pairwise(parts)
-                )
+                first, last = self._launches(steps[0]), self._launches(steps[-1])
                 found.append([
-                    weight * (later_s + hidden_s(parts[0].idle_s, before.free_s))
-                    for before in (alone, parts[-1])
+                    weight * hidden_s(first.idle_s, before.free_s)
+                    for before in (self._launches(()), last)
                 ])
             after_decoding_s, after_prompts_s = map(fmean, zip(*found, strict=True))
             self._hidden[count] = after_decoding_s, after_prompts_s
         return self._hidden[count]
+
+    def _launches(self, step: Pass) -> Launches:
+        return self._system.latency.launches(replace(self._shape, prefill=step))
 
     def _extra_s(self, step: Pass) -> float:
         mixed_s = self._system.decode_step_s(replace(self._shape, prefill=step))
