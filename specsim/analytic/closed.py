@@ -255,7 +255,7 @@ def _full_cycle(
     ttft_s = max(0.0, busy_s - decode_wall)
     # At the start all prompts are there at once, and a request has half of the others before it:
     # of their prompts while nothing decodes, and of those that the engine has no place for.
-    queued = max(0.0, concurrency - full.in_engine) / full.per_step
+    queued = (concurrency - full.in_engine) / full.per_step
     at_once = concurrency * workload.computed_input / system.round_tokens
     waves = workload.requests_per_client
     start_s = ttft_s + (max(queued, at_once) / 2 - queued) * found.mean_s
