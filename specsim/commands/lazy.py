@@ -6,7 +6,6 @@ group knows of its commands only where they are and what its list shows of them.
 
 from functools import cache
 from importlib import import_module
-from keyword import iskeyword
 from typing import Any, ClassVar
 
 from typer.core import TyperGroup
@@ -34,21 +33,22 @@ class LoadedCommands(dict[str, Any]):
 @cache
 def _load(name: str, prefix: str) -> Any:
     from specsim.commands.bind import BoundCommand
+    from specsim.options.registry import module_of
 
-    module = prefix + (f"{name}_" if iskeyword(name) else name.replace("-", "_"))
+    module = module_of(f"{prefix}{name}")
     found = import_module(f"specsim.commands.{module}")
     if hasattr(found, "GROUP"):
         return found.GROUP
     command: BoundCommand[Any] = next(
         item for item in vars(found).values()
-        if isinstance(item, BoundCommand) and item.options.NAME.rpartition(" ")[2] == name
+        if isinstance(item, BoundCommand) and f"{prefix}{name}" == item.options.NAME
     )
     return command.parsed()
 
 
 class LazyGroup(TyperGroup):
     """A group whose commands stand in `lists`: heading, name, first sentence of the help, in the
-    order of --help. A command X is in the module `prefix` + X."""
+    order of --help. prefix: of their full names, 'validate ' of `validate live`."""
 
     lists: ClassVar[dict[str, dict[str, str]]]
     prefix = ""

@@ -6,7 +6,7 @@ from specsim.commands.lazy import LazyGroup
 
 
 class ValidateGroup(LazyGroup):
-    prefix = "validate_"
+    prefix = "validate "
     lists: ClassVar = {"Commands": {
         "published": "Score every row of FILES that can be predicted.",
         "live": "Measure a live server and compare with the prediction.",

@@ -24,6 +24,6 @@ All else is made from the models:
 * the option tables of scenario, fleet and sweep files (`file_keys`), and those of the reference.
 
 To add an option: a field here, and the line that uses it. To add a command: its model here, a use
-case in `specsim.api` (options in, result out), and a module of `specsim.commands` that writes the
-result, named in the table of `specsim.commands`.
+case in `specsim.api` (options in, result out), and a function that writes the result in the module
+of `specsim.commands` with the family's name, named in the table of `specsim.commands`.
 """

@@ -26,6 +26,15 @@ def command_names() -> list[str]:
     return [name for names in FAMILIES.values() for name in names]
 
 
+def module_of(command: str) -> str:
+    """The module of `specsim.commands` with a command: that of its family, or of its own name where
+    it runs the decoder, or is a group ('validate')."""
+    for family, names in FAMILIES.items():
+        if command in names and family != "local":
+            return family
+    return command.replace("-", "_").replace(" ", "_")
+
+
 @cache
 def command_model(command: str) -> type[OptionSet]:
     """What stands on the command line of a command."""

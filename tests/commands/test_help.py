@@ -22,7 +22,7 @@ NAMES = [name for texts in COMMANDS.values() for name in texts]
 
 def parsed(name: str) -> HelpCommand:
     prefix, _, last = name.rpartition(" ")
-    found: HelpCommand = LoadedCommands([last], f"{prefix}_" if prefix else "")[last]
+    found: HelpCommand = LoadedCommands([last], f"{prefix} " if prefix else "")[last]
     return found
 
 

@@ -20,7 +20,12 @@ from specsim.errors import UsageError
 from specsim.options.config_file import default_map, read_file, settable
 from specsim.options.declare import REQUIRED, OptionSet, declared, opt
 from specsim.options.groups import AcceptanceOptions, DeploymentOptions, OutputOptions
-from specsim.options.registry import command_models, command_names, function_models
+from specsim.options.registry import (
+    command_models,
+    command_names,
+    function_models,
+    module_of,
+)
 from specsim.options.repeat import repeat
 from specsim.options.serving import SimulateOptions
 from specsim.options.sizing import CapacityOptions
@@ -153,9 +158,7 @@ def test_scenario_and_fleet_files_know_only_keys_of_options() -> None:
 def commands() -> dict[str, BoundCommand[Any]]:
     found = {}
     for name, model in command_models().items():
-        module = name.replace("-", "_").replace(" ", "_")
-        module = "import_" if module == "import" else module
-        items = vars(import_module(f"specsim.commands.{module}")).values()
+        items = vars(import_module(f"specsim.commands.{module_of(name)}")).values()
         found[name] = next(
             item for item in items if isinstance(item, BoundCommand) and item.options is model
         )

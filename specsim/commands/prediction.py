@@ -1,8 +1,11 @@
-"""`specsim predict`: the gain of speculation for a model, or the MindRouter table."""
+"""Predictions of one deployment: predict, and explore, which puts them on a page."""
 
+import sys
+
+from specsim.commands import decoder_setup as d
 from specsim.commands.bind import command
 from specsim.commands.output import show, terminal_plot, text_of
-from specsim.options.prediction import PredictCommand
+from specsim.options.prediction import ExploreCommand, PredictCommand
 
 
 @command(
@@ -38,3 +41,27 @@ def predict(options: PredictCommand) -> None:
 
     points = [point.to_dict() for point in result.points]
     show(result, options, result.to_rows if result.from_measured else lambda: points, text=text)
+
+
+PACKAGES = {"starlette": "starlette", "uvicorn": "uvicorn", "plotly": "plotly"}
+
+
+@command(
+    ExploreCommand,
+    "specsim explore",
+    "specsim explore llama-3.1-8b --gpu h100-sxm --concurrency 1,8,64",
+    "specsim explore --command 'vllm serve Qwen/Qwen3-8B' --no-browser --port 8050",
+)
+def explore(options: ExploreCommand) -> None:
+    """Predict on a local page while settings are changed. It starts with the options given; Ctrl-C
+    ends it. Nothing leaves this machine."""
+    d.need(PACKAGES, "explore", "explore")
+    from specsim.explore.fields import start
+    from specsim.explore.server import serve
+
+    serve(start(options), options.port, options.browser, _say)
+
+
+def _say(address: str) -> None:
+    sys.stdout.write(f"specsim explore: {address}\nCtrl-C ends it.\n")
+    sys.stdout.flush()

@@ -1,15 +1,69 @@
-"""`specsim sweep`: many predictions or simulations, on one machine or a cluster, resumable."""
+"""What asks many runs: capacity, fleet, sweep."""
 
 import sys
 from typing import TYPE_CHECKING
 
 from specsim.commands.bind import INTERRUPTED, Ended, command
-from specsim.commands.output import check_drawing, quiet, text_of
+from specsim.commands.output import check_drawing, end_if_partial, quiet, show, show_drawn, text_of
 from specsim.errors import SpecSimError
-from specsim.options.sizing import SweepCommand
+from specsim.options.sizing import CapacityCommand, FleetCommand, SweepCommand
 
 if TYPE_CHECKING:
     from specsim.planning.sweep_run import SweepRun
+
+
+@command(
+    CapacityCommand,
+    "specsim capacity qwen3.6-27b --rate 40 --slo ttft_p95=1,stream_tok_s_p10=30",
+    "specsim capacity --scenario mindrouter-chat --users 180 --quick",
+)
+def capacity(options: CapacityCommand) -> None:
+    """Find the largest load within latency objectives. By simulation, with speculation and without:
+    what limits it, where to run, how many replicas a demand needs."""
+    from specsim.api.capacity import run
+
+    result = run(options, bar=not quiet(options))
+    show(result, options, result.rows)
+    end_if_partial(result.partial, "the figures are partial")
+
+
+@command(
+    FleetCommand,
+    "specsim fleet fleet.toml --quick",
+    "specsim fleet fleet.toml --quick --day --plot day.svg --export kubernetes",
+)
+def fleet(options: FleetCommand) -> None:
+    """Place several models on a stock of GPUs. Which endpoints, how many replicas, tensor
+    parallelism, draft length and request slots serve the models of a file on its GPUs, what happens
+    when a replica fails, and what does not fit.
+
+    \b
+    A file (more keys: docs/capacity.md):
+      [[gpus]]
+      type = "h200-sxm"
+      count = 10
+      [[models]]
+      name = "chat"
+      model = "llama-3.1-8b"
+      users = 400               # or rate = 5 (requests per second)
+      slo = { ttft_p95 = 2 }
+      profile = "office"        # for --day: or 24 numbers
+    """
+    from specsim.api.fleet import run
+    from specsim.report.doc import Doc
+    from specsim.report.fleet_day import day_panels, day_picture
+
+    if options.plot is not None:
+        check_drawing(options)
+        options = options.but(day=True)
+    result = run(options, bar=not quiet(options))
+    if result.day is None or not result.day.models:
+        show(result, options, result.to_rows)
+    else:
+        doc = Doc(result.to_dict())
+        show_drawn(result, options, result.to_rows, lambda: day_picture(doc),
+                   lambda: day_panels(doc.at("day"))[0])
+    end_if_partial(result.partial, "not everything was simulated")
 
 
 @command(

@@ -1,8 +1,8 @@
-"""`specsim simulate`: a load on a deployment, with and without speculation, request by request."""
+"""Loads that are simulated request by request: simulate, policies."""
 
 from specsim.commands.bind import command
 from specsim.commands.output import end_if_partial, quiet, show
-from specsim.options.serving import SimulateCommand
+from specsim.options.serving import PoliciesCommand, SimulateCommand
 
 
 @command(
@@ -19,4 +19,19 @@ def simulate(options: SimulateCommand) -> None:
 
     result = run(options, bar=not quiet(options))
     show(result, options, result.rows)
+    end_if_partial(result.partial, "the figures are partial")
+
+
+@command(
+    PoliciesCommand,
+    "specsim policies llama-3.1-8b --method eagle3 -k 5 --concurrency 64",
+    "specsim policies qwen3.6-27b --rate 2 --policy static --policy adaptive",
+)
+def policies(options: PoliciesCommand) -> None:
+    """Compare policies that set the draft length while serving. Goodput, latencies, wasted drafts,
+    and which differences are real. Each policy sees the same requests and random draws."""
+    from specsim.api.policies import run
+
+    result = run(options, bar=not quiet(options))
+    show(result, options, result.to_rows)
     end_if_partial(result.partial, "the figures are partial")
