@@ -1,9 +1,9 @@
 """What the readers of all families share: attention, MLP and window fields, and their checks."""
 
 from specsim.formats.hf_object import ConfigObject
-from specsim.formats.hf_plan import LayerPlan, ModelPlan
+from specsim.formats.hf_plan import LayerPlan, ModelPlan, MtpPlan
 from specsim.formats.hf_shape import TextConfig
-from specsim.model.feedforward import DenseMLP
+from specsim.model.feedforward import DenseMLP, MoE
 from specsim.model.mixers import Attention
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -162,3 +162,24 @@ def plan(f: TextConfig, family: str, layers: list[LayerPlan], *, tied: bool = Fa
 def shared_width(f: TextConfig, moe_intermediate: int) -> int:
     """Width of the always-on expert, given as a number of routed experts' widths."""
     return f.shared_experts * moe_intermediate
+
+
+def sigmoid_moe(f: TextConfig) -> MoE:
+    """DeepSeek-V3's mixture: a router with a correction bias and an ungated shared expert."""
+    width = f.moe_intermediate_size
+    return MoE(
+        *experts(f), width, shared_intermediate=shared_width(f, width),
+        router_bias=f.topk_method == "noaux_tc",
+    )
+
+
+def appended_mtp(f: TextConfig, layer: LayerPlan) -> MtpPlan | None:
+    """DeepSeek-V3's kind of MTP head: stored as layers after the last one.
+
+    enorm, hnorm, eh_proj (2h -> h), one decoder layer, shared_head norm; embeddings and head
+    are the target's (published files repeat them).
+    """
+    copies, prefix = f.num_nextn_predict_layers or 0, f"model.layers.{f.num_hidden_layers}."
+    if not copies:
+        return None
+    return MtpPlan([layer], prefix, f"{prefix}eh_proj", 3 * f.hidden_size, copies)

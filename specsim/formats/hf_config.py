@@ -16,12 +16,11 @@ from pathlib import Path
 from specsim.data import data_table
 from specsim.errors import FormatError, ModelConfigError, shown
 from specsim.formats import (  # noqa: F401
-    hf_classic,
     hf_delta,
     hf_dense,
+    hf_family,
     hf_hybrid,
     hf_mamba,
-    hf_mixtures,
     hf_mla,
     hf_moe,
     hf_sparse,

@@ -9,10 +9,17 @@ Apache-2.0) run them.
 
 from dataclasses import replace
 
-from specsim.formats.hf_common import layer_kinds, listed_kinds, mlp, plan, sparse_after_dense
+from specsim.formats.hf_common import (
+    appended_mtp,
+    layer_kinds,
+    listed_kinds,
+    mlp,
+    plan,
+    sigmoid_moe,
+    sparse_after_dense,
+)
 from specsim.formats.hf_hybrid import delta_net
 from specsim.formats.hf_mla import latent_attention
-from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
 from specsim.formats.hf_plan import LayerNames, LayerPlan, ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
 from specsim.formats.hf_unread import refuse_unread

@@ -1,13 +1,9 @@
-"""Readers of dense decoder families: Llama and what is built like it, the Gemmas, networks that a
-search made of Llama's layers (Llama-Nemotron, DeciLM).
-
-A family with known parts is a row of `FAMILIES`; one with a rule of its own is a function. Biases
-and norms per family follow the published model definitions (transformers 5.24, Apache-2.0, was the
-oracle for parameter counts).
+"""Readers of dense decoder families with a rule of their own beside the parts that
+`catalog/families.toml` declares: some of its families, the Gemmas, networks that a search made of
+Llama's layers (Llama-Nemotron, DeciLM). Counts follow transformers 5.24 (Apache-2.0).
 """
 
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 
 from specsim.formats.hf_common import (
     FULL,
@@ -18,8 +14,9 @@ from specsim.formats.hf_common import (
     listed_kinds,
     mlp,
     plan,
-    windows,
+    windowed_kinds,
 )
+from specsim.formats.hf_family import built, parts_of
 from specsim.formats.hf_plan import LayerNames, LayerPlan, ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import NasBlock, TextConfig
 from specsim.formats.hf_unread import refuse_unread
@@ -27,140 +24,12 @@ from specsim.model.extras import PerLayerInput
 from specsim.model.feedforward import DenseMLP, MoE
 from specsim.model.mixers import Attention
 
-Flag = bool | tuple[str, bool]  # fixed, or a field with the architecture's default
-_BIAS = ("attention_bias", False)
-_FUSED = LayerNames(dense=("gate_up_proj", "down_proj"))
-
-
-@dataclass(frozen=True, slots=True)
-class Dense:
-    """What a family of alike layers is made of.
-
-    qkv_bias, o_bias, mlp_bias: biases of the projections. norms: of the layer's width, a norm with
-    a bias counting as two; final_norms alike. windows: layers may see `sliding_window` tokens only
-    (`windows_asked`: only with use_sliding_window). gated: an output gate as wide as the queries;
-    mlp_gated: three matrices in the MLP. head_dim_given: the file must say head_dim. tied: the
-    architecture's default. positions: rows of a table of learned positions beyond the context.
-    defaults: of fields that the file does not mention. inert: fields that cost nothing here.
-    names: of its modules.
-    """
-
-    name: str
-    qkv_bias: Flag = _BIAS
-    o_bias: Flag = _BIAS
-    mlp_bias: Flag = ("mlp_bias", False)
-    qk_norm: str = "none"
-    norms: int = 2
-    final_norms: int = 1
-    windows: bool = False
-    windows_asked: bool = False
-    head_dim_given: bool = False
-    tied: bool = False
-    any_activation: bool = False
-    gated: bool = False
-    mlp_gated: bool = True
-    positions: int | None = None
-    defaults: tuple[tuple[str, object], ...] = ()
-    inert: tuple[str, ...] = ()
-    names: LayerNames = LayerNames()
-
-
-_QWEN2 = Dense("qwen2", True, False, windows=True, windows_asked=True)
-_QWEN3 = Dense("qwen3", qk_norm="head", windows=True, windows_asked=True, head_dim_given=True)
-_GLM4 = Dense("glm4", o_bias=False, norms=4, head_dim_given=True, names=_FUSED)
-_GLM = Dense(
-    "glm4", ("attention_bias", True), False, head_dim_given=True, names=_FUSED
-)
-_OLMO = Dense("olmo", qk_norm="full", windows=True)  # norms after the blocks, q/k over all heads
-_USE_BIAS = ("use_bias", False)
-
-# model_types -> parts. Some layers of SmolLM3 skip RoPE, which costs nothing.
-FAMILIES: dict[tuple[str, ...], Dense] = {
-    ("llama", "granite"): Dense("llama", windows=True),
-    ("mistral", "ministral"): Dense(
-        "mistral", False, False, windows=True, defaults=(("sliding_window", 4096),)
-    ),
-    ("ministral3",): Dense("mistral", False, False, windows=True),
-    ("qwen2",): _QWEN2,
-    ("qwen3",): _QWEN3,
-    ("phi3",): Dense(
-        "phi3", False, False, windows=True,
-        names=LayerNames(linears=("qkv_proj", "o_proj"), dense=("gate_up_proj", "down_proj")),
-    ),
-    ("glm4",): _GLM4,
-    ("glm",): _GLM,
-    ("ernie4_5",): Dense("ernie4_5", _USE_BIAS, _USE_BIAS, _USE_BIAS, tied=True),
-    ("olmo2",): _OLMO,
-    ("seed_oss",): Dense(
-        "seed_oss", ("attention_bias", True), ("attention_out_bias", False), head_dim_given=True
-    ),
-    ("smollm3",): Dense("smollm3", windows=True, tied=True),
-    ("cwm",): Dense("llama", windows=True),
-    ("iquestcoder", "internlm2", "internlm3", "exaone", "baichuan"): Dense(
-        "llama", _BIAS, False
-    ),
-    ("chatglm",): Dense(
-        "chatglm", _BIAS, False,
-        inert=("multi_query_attention", "attention_softmax_in_fp32", "post_layer_norm", "rmsnorm"),
-    ),
-    ("hunyuan_v1_dense",): Dense("hunyuan", qk_norm="head", tied=True),
-    ("muse_glimmer_text",): Dense(
-        "muse_glimmer", norms=4, windows=True, head_dim_given=True, gated=True
-    ),
-    ("gemma",): Dense("gemma", head_dim_given=True, tied=True, any_activation=True),
-}
-
-
-def dense(parts: Dense, f: TextConfig) -> ModelPlan:
-    """The plan of a family with known parts."""
-    if not parts.any_activation:
-        gated = ("silu", "gelu_pytorch_tanh", "swish")
-        f.require("hidden_act", gated, "is not a gated activation")
-    for name, value in parts.defaults:
-        f = f.with_default(name, value)
-    f.costs_nothing(*parts.inert)
-    if parts.qkv_bias is True:
-        f.costs_nothing("attention_bias")  # it has them whether the file says so or not
-    hidden, count = f.hidden_size, f.num_hidden_layers
-    sizes = windows(f, count) if parts.windows else [0] * count
-    if parts.windows_asked and not f.flag("use_sliding_window", False):
-        sizes = [0] * count
-    mixers = {
-        size: attention(
-            f,
-            qkv_bias=_flag(f, parts.qkv_bias),
-            o_bias=_flag(f, parts.o_bias),
-            qk_norm=parts.qk_norm,
-            window=size,
-            gated=parts.gated,
-            head_dim_given=parts.head_dim_given,
-        )
-        for size in sizes
-    }
-    ffn = DenseMLP(f.intermediate_size, parts.mlp_gated, _flag(f, parts.mlp_bias))
-    layers = [
-        decoder_layer(mixers[size], ffn, parts.norms * hidden, parts.names) for size in sizes
-    ]
-    result = plan(f, parts.name, layers, tied=parts.tied)
-    result.final_norm_weights = parts.final_norms * hidden
-    if parts.positions is not None:
-        result.tables = ((f.max_position_embeddings + parts.positions, hidden),)
-    return result
-
-
-def _flag(f: TextConfig, flag: Flag) -> bool:
-    return flag if isinstance(flag, bool) else f.flag(*flag)
-
-
-for _types, _parts in FAMILIES.items():
-    family(*_types)(partial(dense, _parts))
-
 
 @family("olmo3")
 def olmo3(f: TextConfig) -> ModelPlan:
     """OLMo-3: three windows to one full layer where the file does not list them."""
     kinds = kinds_or_every(f, f.num_hidden_layers, 4, SLIDING)
-    return dense(_OLMO, f.with_default("layer_types", list(kinds)))
+    return built(parts_of("olmo2"), f.with_default("layer_types", list(kinds)))
 
 
 @family("gemma2")
@@ -311,3 +180,66 @@ def _searched_layer(f: TextConfig, block: NasBlock | None) -> LayerPlan:
     layer.mixer = None if attn.no_op else mixer
     layer.ffn = None if ffn.no_op else sized
     return layer
+
+
+@family("opt")
+def opt(f: TextConfig) -> ModelPlan:
+    """OPT: what only some of its first files say differently is refused."""
+    for name, allowed in (("do_layer_norm_before", True), ("enable_bias", True),
+                          ("layer_norm_elementwise_affine", True),
+                          ("word_embed_proj_dim", f.hidden_size),
+                          ("_remove_final_layer_norm", False)):
+        f.require(name, (allowed,), f"only {allowed} is modelled for this family")
+    names = LayerNames(
+        linears=("q_proj", "k_proj", "v_proj", "out_proj"), ffn="", dense=("fc1", "fc2")
+    )
+    return built(replace(parts_of("opt"), positions=2, tied=True, names=names), f)
+
+
+@family("gpt_bigcode")
+def gpt_bigcode(f: TextConfig) -> ModelPlan:
+    """The first StarCoder: GPT-2, whose heads share one of keys and values (multi_query)."""
+    shared = f.flag("multi_query", True)
+    return built(parts_of("gpt2"), f.with_default("num_key_value_heads", 1) if shared else f)
+
+
+@family("falcon")
+def falcon(f: TextConfig) -> ModelPlan:
+    """Falcon: one norm for attention and MLP side by side (7B), one for each (40B, 180B)."""
+    new, bias = f.new_decoder_architecture, f.flag("bias", False)
+    kv = f.num_kv_heads if new else 1 if f.multi_query else f.num_attention_heads
+    norms = f.num_ln_in_parallel_attn or (2 if new else 1)
+    parts = replace(
+        parts_of("falcon"), qkv_bias=bias, o_bias=bias, mlp_bias=bias, norms=2 * norms)
+    return built(parts, f.with_default("num_key_value_heads", kv))
+
+
+@family("stablelm")
+def stablelm(f: TextConfig) -> ModelPlan:
+    """StableLM-2: one norm where attention and MLP stand side by side."""
+    parts = parts_of("stablelm")
+    return built(replace(parts, norms=2) if f.flag("use_parallel_residual", False) else parts, f)
+
+
+@family("cohere2", "exaone4")
+def patterned(f: TextConfig) -> ModelPlan:
+    """Windows in three of four layers, in EXAONE-4 where the file has a window."""
+    if f.sliding_window or f.model_type == "cohere2":
+        f = f.with_default("layer_types", list(windowed_kinds(f, f.num_hidden_layers)))
+    f.costs_nothing("sliding_window_pattern")  # without a window
+    return built(parts_of(f.model_type), f)
+
+
+@family("apertus")
+def apertus(f: TextConfig) -> ModelPlan:
+    """Apertus: norms of queries and keys, two matrices in the MLP around xIELU, which has two
+    parameters a layer."""
+    hidden, bias = f.hidden_size, f.flag("attention_bias", False)
+    mixer = attention(f, qkv_bias=bias, o_bias=bias, qk_norm="head")
+    names = LayerNames(dense=("up_proj", "down_proj"))
+    mlp = DenseMLP(f.intermediate_size, gated=False, bias=f.mlp_bias)
+    kinds = kinds_or_every(f, f.num_hidden_layers, 1, SLIDING)
+    if set(kinds) != {FULL}:
+        raise f.fail("layer_types", "windows are not known for this family")
+    layers = [decoder_layer(mixer, mlp, 2 * hidden + 2, names) for _ in kinds]
+    return plan(f, "apertus", layers)

@@ -3,8 +3,14 @@ and 4, Mistral Small 4, MiniCPM3, LongCat-Flash."""
 
 from dataclasses import replace
 
-from specsim.formats.hf_common import layer_kinds, mlp, plan, sparse_after_dense
-from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
+from specsim.formats.hf_common import (
+    appended_mtp,
+    layer_kinds,
+    mlp,
+    plan,
+    sigmoid_moe,
+    sparse_after_dense,
+)
 from specsim.formats.hf_plan import LayerPlan, ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.feedforward import DenseMLP, MoE

@@ -7,6 +7,7 @@ from dataclasses import replace
 from specsim.formats.hf_common import (
     FULL,
     SLIDING,
+    appended_mtp,
     attention,
     experts,
     kinds_or_every,
@@ -15,12 +16,12 @@ from specsim.formats.hf_common import (
     pattern,
     plan,
     shared_width,
+    sigmoid_moe,
     sparse_after_dense,
-    sparse_layers,
     window_size,
-    windows,
+    windowed_kinds,
 )
-from specsim.formats.hf_dense import FAMILIES, dense
+from specsim.formats.hf_family import built, parts_of
 from specsim.formats.hf_object import MAX_WIDTH
 from specsim.formats.hf_plan import LayerNames, LayerPlan, ModelPlan, MtpPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
@@ -43,38 +44,6 @@ def _mixtures(
     ]
 
 
-@family("mixtral")
-def mixtral(f: TextConfig) -> ModelPlan:
-    moe, norms = MoE(*experts(f), f.intermediate_size), 2 * f.hidden_size
-    layers = [
-        decoder_layer(attention(f, window=window), moe, norms, _BLOCK_SPARSE)
-        for window in windows(f, f.num_hidden_layers)
-    ]
-    return plan(f, "mixtral", layers)
-
-
-@family("qwen3_moe")
-def qwen3_moe(f: TextConfig) -> ModelPlan:
-    """Qwen3-MoE: per-head q/k norms, no shared expert."""
-    bias = f.flag("attention_bias", False)
-    mixer = attention(f, qkv_bias=bias, o_bias=bias, qk_norm="head", head_dim_given=True)
-    moe = MoE(*experts(f), f.moe_intermediate_size)
-    return plan(f, "qwen3_moe", _mixtures(f, mixer, moe, sparse_layers(f, f.num_hidden_layers)))
-
-
-@family("qwen2_moe")
-def qwen2_moe(f: TextConfig) -> ModelPlan:
-    """Qwen1.5/Qwen2-MoE: q, k, v biases, a gated shared expert."""
-    mixer = attention(f, qkv_bias=f.qkv_bias)
-    shared = f.given("shared_expert_intermediate_size", f.shared_expert_intermediate_size)
-    moe = MoE(
-        *experts(f), f.moe_intermediate_size, shared_intermediate=shared, shared_gate=True
-    )
-    sparse = sparse_layers(f, f.num_hidden_layers)
-    names = LayerNames(shared="shared_expert")
-    return plan(f, "qwen2_moe", _mixtures(f, mixer, moe, sparse, names))
-
-
 @family("gpt_oss")
 def gpt_oss(f: TextConfig) -> ModelPlan:
     """gpt-oss: biases everywhere, one sink logit per head, alternate layers with a window."""
@@ -94,20 +63,6 @@ def gpt_oss(f: TextConfig) -> ModelPlan:
     return plan(f, "gpt_oss", layers)
 
 
-@family("glm4_moe", "solar_open")
-def glm4_moe(f: TextConfig) -> ModelPlan:
-    """GLM-4.5, 4.6, 4.7, Air and Solar-Open: q, k, v biases, dense first layers, sigmoid router
-    with bias.
-
-    The MTP head is one more mixture layer after the last one (num_nextn_predict_layers).
-    """
-    mixer = attention(
-        f, qkv_bias=f.flag("attention_bias", False), head_dim_given=True,
-        qk_norm="head" if f.flag("use_qk_norm", False) else "none",
-    )
-    return _after_dense(f, "glm4_moe", mixer, sigmoid_moe(f))
-
-
 def _after_dense(
     f: TextConfig, name: str, mixer: Attention, moe: MoE, default_dense: int = 0,
     names: LayerNames = _USUAL,
@@ -117,27 +72,6 @@ def _after_dense(
     result = plan(f, name, _mixtures(f, mixer, moe, sparse, names))
     result.mtp = appended_mtp(f, *_mixtures(f, mixer, moe, [True], names))
     return result
-
-
-def sigmoid_moe(f: TextConfig) -> MoE:
-    """DeepSeek-V3's mixture: a router with a correction bias and an ungated shared expert."""
-    width = f.moe_intermediate_size
-    return MoE(
-        *experts(f), width, shared_intermediate=shared_width(f, width),
-        router_bias=f.topk_method == "noaux_tc",
-    )
-
-
-def appended_mtp(f: TextConfig, layer: LayerPlan) -> MtpPlan | None:
-    """DeepSeek-V3's kind of MTP head: stored as layers after the last one.
-
-    enorm, hnorm, eh_proj (2h -> h), one decoder layer, shared_head norm; embeddings and head
-    are the target's (published files repeat them).
-    """
-    copies, prefix = f.num_nextn_predict_layers or 0, f"model.layers.{f.num_hidden_layers}."
-    if not copies:
-        return None
-    return MtpPlan([layer], prefix, f"{prefix}eh_proj", 3 * f.hidden_size, copies)
 
 
 @family("minimax_m2")
@@ -156,24 +90,6 @@ def minimax_m2(f: TextConfig) -> ModelPlan:
     if f.use_mtp:
         result.notes.append("the config declares MTP modules; the published weights have none")
     return result
-
-
-@family("hy_v3")
-def hunyuan_v3(f: TextConfig) -> ModelPlan:
-    """Hy3: q/k norms per head, a dense first layer, then sigmoid mixtures with a shared expert.
-    Its MTP head is a mixture layer joined as DeepSeek-V3's."""
-    bias = f.flag("attention_bias", False)
-    mixer = attention(f, qkv_bias=bias, o_bias=bias, qk_norm="head", head_dim_given=True)
-    return _after_dense(f, "hy_v3", mixer, sigmoid_moe(f), default_dense=1)
-
-
-@family("dots1")
-def dots1(f: TextConfig) -> ModelPlan:
-    """dots.llm1: DeepSeek-V3's mixtures behind attention with q/k norms per head."""
-    if f.sliding_window or f.moe_layer_freq != 1:
-        raise f.fail("sliding_window", "windows and sparse patterns of dots1 are not known")
-    mixer = attention(f, qkv_bias=f.flag("attention_bias", False), qk_norm="head")
-    return _after_dense(f, "dots1", mixer, sigmoid_moe(f))
 
 
 @family("bailing_moe")
@@ -290,7 +206,7 @@ def llama4(f: TextConfig) -> ModelPlan:
 def mimo(f: TextConfig) -> ModelPlan:
     """MiMo-7B: Qwen2's layers, and one more behind them as MTP head."""
     f.costs_nothing("attention_bias")  # of q, k and v, as Qwen2's
-    result = dense(FAMILIES["qwen2",], f)
+    result = built(parts_of("qwen2"), f)
     result.mtp = appended_mtp(f, result.layers[0])
     return result
 
@@ -374,3 +290,41 @@ def _each(f: TextConfig, name: str, count: int, default: int | None = None) -> l
     if len(values) != count or len(whole) != count:
         raise f.fail(name, f"must be a positive whole number, or one for each of {count} layers")
     return whole
+
+
+@family("afmoe")
+def afmoe(f: TextConfig) -> ModelPlan:
+    """AFMoE (Trinity): a gate as wide as the queries, four norms a layer, windows in three of four
+    layers, dense first layers, then sigmoid mixtures."""
+    f.costs_nothing("mup_enabled", "num_expert_groups", "num_limited_groups")
+    count, width = f.num_hidden_layers, f.moe_intermediate_size
+    kinds = kinds_or_every(f, count, f.global_attn_every_n_layers, SLIDING)
+    full = attention(f, qk_norm="head", gated=True, head_dim_given=True)
+    swa = replace(full, window=f.given("sliding_window", f.sliding_window))
+    moe = MoE(*experts(f), width, shared_intermediate=shared_width(f, width), router_bias=True)
+    layers = [
+        decoder_layer(
+            swa if kind == SLIDING else full, mlp(f) if index < f.num_dense_layers else moe,
+            4 * f.hidden_size,
+        )
+        for index, kind in enumerate(kinds)
+    ]
+    return plan(f, "afmoe", layers)
+
+
+@family("exaone_moe")
+def exaone_moe(f: TextConfig) -> ModelPlan:
+    """K-EXAONE: norms of queries and keys, windows in three of four layers, a dense first layer,
+    then DeepSeek-V3's mixtures; its MTP head is one more mixture layer."""
+    count = f.num_hidden_layers
+    kinds = windowed_kinds(f, count)
+    full = attention(f, qk_norm="head")
+    swa = replace(full, window=f.given("sliding_window", f.sliding_window))
+    moe, norms = sigmoid_moe(f), 2 * f.hidden_size
+    layers = [
+        decoder_layer(swa if kind == SLIDING else full, moe if sparse else mlp(f), norms)
+        for kind, sparse in zip(kinds, sparse_after_dense(f, count, 1), strict=True)
+    ]
+    result = plan(f, "exaone_moe", layers)
+    result.mtp = appended_mtp(f, decoder_layer(full, moe, norms))
+    return result

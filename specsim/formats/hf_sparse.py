@@ -11,9 +11,9 @@ from specsim.formats.hf_common import (
     pattern,
     plan,
     shared_width,
+    sigmoid_moe,
 )
 from specsim.formats.hf_hybrid import delta_net, gated_shared_moe
-from specsim.formats.hf_moe import sigmoid_moe
 from specsim.formats.hf_plan import (
     GATED_MLP,
     LayerNames,
