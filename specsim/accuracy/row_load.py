@@ -4,8 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from specsim.accuracy.cells import SkipRow, measurement, number, whole
-from specsim.accuracy.datasets import dataset_lengths
+from specsim.accuracy.lookups import SkipRow, dataset_lengths, measurement, number, whole
 from specsim.analytic.workload import Workload
 
 QUEUED_TTFT_S = 5.0

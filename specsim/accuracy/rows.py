@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from specsim.accuracy.cells import SkipRow, measurement, whole
-from specsim.accuracy.lookups import model_of, profile_of
+from specsim.accuracy.lookups import SkipRow, measurement, model_of, profile_of, whole
 from specsim.accuracy.row_load import (
     QUEUED_TTFT_S,
     acceptance_length,

@@ -13,8 +13,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from specsim.accuracy.cells import SkipRow
-from specsim.accuracy.lookups import forget
+from specsim.accuracy.lookups import SkipRow, forget
 from specsim.accuracy.row_burst import burst, overflows
 from specsim.accuracy.rows import PublishedCase, published_case, silicon_case
 from specsim.accuracy.scored import Scored, ScoreReport

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypedDict
 
+from specsim.accuracy.lookups import source_of
 from specsim.accuracy.rows import PublishedCase
-from specsim.accuracy.sources import source_of
 from specsim.analytic.intervals import interval_for
 from specsim.calibrate.summary import error_summary
 from specsim.jsonable import picked

@@ -27,8 +27,7 @@ from specsim.planning.fleet import plan_fleet
 from specsim.planning.fleet_day import check_day, plan_day
 from specsim.planning.fleet_day_file import trace_day
 from specsim.planning.fleet_file import Wanted, read_fleet
-from specsim.planning.fleet_profile import planner_profile
-from specsim.planning.fleet_size import Asked, Effort, gates_of
+from specsim.planning.fleet_size import Asked, Effort, gates_of, planner_profile
 from specsim.report.doc import Doc
 from specsim.report.export_fleet import EXPORTED, fleet_files, kube_name
 from specsim.report.progress import words_line

@@ -38,9 +38,9 @@ from specsim.planning.run_plan import (
     PlannedRun,
     RunPlan,
     Unknown,
+    script_of,
     setting_name,
 )
-from specsim.planning.run_script import script_of
 from specsim.planning.tune import Offer, TuningFigures, choices_of
 from specsim.planning.tune_choices import LONGEST, OfferedLoad, tree_of
 from specsim.speculation.acceptance import SLOPE_SPREAD_90, Acceptance

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from specsim.commands.generate_run import Answer, SideBySide
     from specsim.decoder.engine import Engine
     from specsim.decoder.options import SamplingParams
-    from specsim.decoder.requests import StepOutput
+    from specsim.decoder.slots import StepOutput
 
 MAX_PROMPT_CHARS = 4_000_000
 

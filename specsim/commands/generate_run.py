@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from specsim.decoder.engine import Engine
     from specsim.decoder.options import SamplingParams
-    from specsim.decoder.requests import StepOutput
+    from specsim.decoder.slots import StepOutput
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class _Run:
     def __init__(
         self, engine: "Engine", prompt_ids: Sequence[int], params: "SamplingParams"
     ) -> None:
-        from specsim.decoder.requests import EngineRequest
+        from specsim.decoder.slots import EngineRequest
 
         self._engine, self._max_tokens, self._tokens = engine, params.max_tokens, 0
         engine.timings.clear()

@@ -12,7 +12,7 @@ from specsim.report.layout import coloured
 from specsim.units import counted
 
 if TYPE_CHECKING:
-    from specsim.decoder.requests import StepOutput
+    from specsim.decoder.slots import StepOutput
     from specsim.decoder.tokenizer import Tokenizer
 
 GREEN, STRUCK, RESET = "\x1b[32m", "\x1b[31;9m", "\x1b[0m"

@@ -58,7 +58,7 @@ def self_made_prompts(
     """
     from specsim.decoder.engine import Engine
     from specsim.decoder.options import DecoderOptions, SamplingParams
-    from specsim.decoder.requests import EngineRequest
+    from specsim.decoder.slots import EngineRequest
 
     tokenizer, mark = loaded.tokenizer(), "\u2042"
     try:

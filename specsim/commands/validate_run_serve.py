@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from specsim.accuracy.run_serving import ServingLoad
     from specsim.decoder.engine import Engine
-    from specsim.decoder.requests import RequestResult
+    from specsim.decoder.slots import RequestResult
     from specsim.decoder.transformer import Transformer
 
 
@@ -40,7 +40,7 @@ def make_engine(target: "Transformer", load: "ServingLoad", seed: int) -> "Engin
 
 def _request(engine: "Engine", load: "ServingLoad", number: int, rng: Any) -> Any:
     from specsim.decoder.options import SamplingParams
-    from specsim.decoder.requests import EngineRequest
+    from specsim.decoder.slots import EngineRequest
 
     vocab = engine.target.config.vocab_size
     prompt = [rng.randrange(vocab) for _ in range(load.prompt_len)]

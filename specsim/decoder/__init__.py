@@ -10,8 +10,8 @@ The package knows nothing of rooflines or simulation; it meets them only in meas
     kernels, native(_ops), triton_kernels   the fused kernels: torch, numba (CPU), Triton (CUDA)
     state, sampling, step                   one draft-verify-sample-commit step, tensors only
     drafters, build                         draft model, EAGLE/MTP head, n-gram, suffix, early exit
-    graphs, readback, timing                CUDA graphs, records to the host, phase times
-    engine, requests, slots                 continuous batching
+    graphs, timing                          CUDA graphs, phase times
+    engine, slots                           continuous batching
 
 Conventions: a token's position is its index in the sequence; `n` counts committed tokens, the
 last of which is *pending* (its keys and values are not in the cache yet). Words for tokens are

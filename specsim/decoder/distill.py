@@ -18,7 +18,7 @@ from specsim.decoder.attention import SlotAttention
 from specsim.decoder.engine import Engine
 from specsim.decoder.kv_cache import BlockTable
 from specsim.decoder.options import SamplingParams
-from specsim.decoder.requests import EngineRequest
+from specsim.decoder.slots import EngineRequest
 from specsim.decoder.transformer import Transformer
 from specsim.errors import FormatError
 from specsim.files import told

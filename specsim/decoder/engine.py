@@ -26,9 +26,18 @@ from specsim.decoder.graphs import Capture, CudaCapture, EagerRunner, GraphRunne
 from specsim.decoder.kernels import verify_attention
 from specsim.decoder.kv_cache import BlockTable, PageAllocator
 from specsim.decoder.options import MAX_STOP_IDS, DecoderOptions, SamplingParams
-from specsim.decoder.readback import Readback
-from specsim.decoder.requests import EngineRequest, EngineStats, RequestResult, StepOutput
-from specsim.decoder.slots import InFlight, RunningSlot, graph_mode, sampling_mode, seed_for
+from specsim.decoder.slots import (
+    EngineRequest,
+    EngineStats,
+    InFlight,
+    Readback,
+    RequestResult,
+    RunningSlot,
+    StepOutput,
+    graph_mode,
+    sampling_mode,
+    seed_for,
+)
 from specsim.decoder.state import SlotState
 from specsim.decoder.step import ACCEPTED, EMITTED, FINISHED, HEADER, PROPOSED, Step
 from specsim.decoder.timing import PhaseClock, StepTiming

@@ -17,25 +17,28 @@ from specsim.decoder.attention import PassPlan, VerifyAttention, gather
 from specsim.decoder.layers import Linear, RMSNorm, rotate
 
 
-class LayerOps:
-    """What a transformer layer needs besides matrix products.
+class TorchOps:
+    """What a transformer layer needs besides matrix products, in plain torch with as few small
+    kernels as it can be done in; other sets of kernels override it.
 
     Norm, rotation and storing are one call here, attention the next; a set of kernels that does
     all in one overrides `prepare` and `attend`.
     """
 
     def rms_norm(self, x: Tensor, norm: RMSNorm) -> Tensor:
-        raise NotImplementedError
+        return norm(x)
 
     def project_add_norm(
         self, linear: Linear, y: Tensor, x: Tensor, norm: RMSNorm
     ) -> tuple[Tensor, Tensor]:
         """x + linear(y), and its norm. x may be overwritten."""
-        raise NotImplementedError
+        x = linear.add(y, x)
+        return x, norm(x)
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         """[T, 2I] -> silu(first half) * second half, [T, I]."""
-        raise NotImplementedError
+        half = gate_up.shape[-1] // 2
+        return F.silu(gate_up[:, :half]).mul_(gate_up[:, half:])
 
     def qk_norm_rope_store(
         self, qkv: Tensor, angles: Tensor, qk_norm: RMSNorm | None, flat: Tensor, store: Tensor,
@@ -47,7 +50,13 @@ class LayerOps:
         k and copies v, and one kernel stores k and v. qk_norm's weight is [heads + kv_heads, D].
         flat: rows of one cache layer; store [T, 2 kv_heads] says which.
         """
-        raise NotImplementedError
+        split = qkv.view(angles.shape[0], angles.shape[1], -1)
+        if qk_norm is not None:
+            normed = qk_norm.weight.shape[0]
+            split = torch.cat((qk_norm(split[:, :normed]), split[:, normed:]), dim=1)
+        split = rotate(split, angles)
+        flat.index_put_((store,), split[:, heads:])
+        return split[:, :heads]
 
     def prepare(self, plan: PassPlan, angles: Tensor, heads: int) -> None:
         """Fill in what `attend` will need of the plan. angles: complex [positions, D/2]."""
@@ -80,35 +89,6 @@ def head_angles(angles: Tensor, heads: int, kv_heads: int) -> Tensor:
     return torch.cat((turned, still.expand(angles.shape[0], kv_heads, angles.shape[1])), dim=1)
 
 
-class TorchOps(LayerOps):
-    """Plain torch, with as few small kernels as it can be done in."""
-
-    def rms_norm(self, x: Tensor, norm: RMSNorm) -> Tensor:
-        return norm(x)
-
-    def project_add_norm(
-        self, linear: Linear, y: Tensor, x: Tensor, norm: RMSNorm
-    ) -> tuple[Tensor, Tensor]:
-        x = linear.add(y, x)
-        return x, norm(x)
-
-    def qk_norm_rope_store(
-        self, qkv: Tensor, angles: Tensor, qk_norm: RMSNorm | None, flat: Tensor, store: Tensor,
-        heads: int,
-    ) -> Tensor:
-        split = qkv.view(angles.shape[0], angles.shape[1], -1)
-        if qk_norm is not None:
-            normed = qk_norm.weight.shape[0]
-            split = torch.cat((qk_norm(split[:, :normed]), split[:, normed:]), dim=1)
-        split = rotate(split, angles)
-        flat.index_put_((store,), split[:, heads:])
-        return split[:, :heads]
-
-    def silu_mul(self, gate_up: Tensor) -> Tensor:
-        half = gate_up.shape[-1] // 2
-        return F.silu(gate_up[:, :half]).mul_(gate_up[:, half:])
-
-
 def verify_attention_torch(
     q: Tensor, kv: Tensor, pages: Tensor, lengths: Tensor, scale: float, splits: int
 ) -> Tensor:
@@ -137,7 +117,7 @@ def verify_attention_torch(
 
 def ops_for(
     device: torch.device, dtype: torch.dtype, use_triton: bool | None = None, native: bool = False
-) -> LayerOps:
+) -> TorchOps:
     """Which set of fused kernels a model runs with; what is not chosen is not imported.
 
     Triton's fused kernels on CUDA (`use_triton` overrides), numba's where `native`, else torch.

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specsim.decoder.kernels import LayerOps
+from specsim.decoder.kernels import TorchOps
 from specsim.decoder.layers import Linear, RMSNorm
 
 _LOG2E = 1.4426950408889634
@@ -228,7 +228,7 @@ def _silu_mul_kernel(in_ptr, out_ptr, width, BLOCK: tl.constexpr):
     tl.store(out_ptr + row * width + col, silu * up, mask=inside)
 
 
-class TritonOps(LayerOps):
+class TritonOps(TorchOps):
     """One kernel each for what `TorchOps` does in several."""
 
     def rms_norm(self, x: Tensor, norm: RMSNorm) -> Tensor:

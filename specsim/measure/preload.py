@@ -14,7 +14,7 @@ from specsim.calibrate.records import Timing
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import EngineRequest
+from specsim.decoder.slots import EngineRequest
 from specsim.decoder.timing import StepTiming
 from specsim.decoder.transformer import Transformer
 from specsim.measure.session import refill

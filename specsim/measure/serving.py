@@ -16,8 +16,8 @@ from specsim.calibrate.summary import quantile
 from specsim.decoder.engine import Engine
 from specsim.decoder.graphs import GraphRunner
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import EngineRequest, RequestResult
 from specsim.decoder.sampling import SamplingMode
+from specsim.decoder.slots import EngineRequest, RequestResult
 from specsim.measure.models import MeasuredModel
 from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Session, measured
 from specsim.measure.timer import Timed, cpu_ratio

@@ -12,7 +12,7 @@ from specsim.decoder.config import ModelConfig
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import EngineRequest
+from specsim.decoder.slots import EngineRequest
 from specsim.decoder.transformer import Transformer
 from specsim.measure.gemm import matrices
 from specsim.measure.models import MeasuredModel

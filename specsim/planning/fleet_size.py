@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from specsim.analytic.closed import closed_loop
 from specsim.analytic.predict import best_k_at, candidate_k
 from specsim.analytic.system import System
+from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, ProfileError, UsageError
 from specsim.planning.capacity import Finder, with_waiting_gate
 from specsim.planning.capacity_loads import LoadShape, People
@@ -234,3 +236,35 @@ def point_at(sized: Sized, amount: float, seed: int) -> Point:
     """Figures of one replica at a load, by simulation."""
     with Runner(sized.study, 1) as runner:
         return Finder(runner, Wishes(seed=seed)).point(WITH, 0, amount)
+
+
+PROMPTS = (0.125, 0.25, 0.5, 1.0, 1.5, 2.0)  # of the usual context
+CONTEXTS = (0.5, 1.0, 2.0)
+MAX_BATCHES = 12
+
+
+def planner_profile(sized: Sized) -> tuple[dict[str, object], dict[str, object]]:
+    """A replica as Dynamo's planner wants it profiled: time to first token by prompt length, time
+    per token by share of the cache in use and context, as (prefill, decode), each a table of
+    equally long columns (what its profiler writes as `prefill_raw_data.json` and
+    `decode_raw_data.json`; read in ai-dynamo 1.5.1, dynamo/planner/monitoring/perf_metrics.py,
+    Apache-2.0). Milliseconds; throughput per GPU."""
+    system, context = sized.system, sized.study.shape.context_tokens
+    prompts = sorted({max(16, round(context * part)) for part in PROMPTS})
+    ttft_s = [closed_loop(system, Workload(tokens, 2), 1).ttft_s for tokens in prompts]
+    cache = system.memory.kv_tokens
+    rows = []
+    for tokens in (max(16, round(context * part)) for part in CONTEXTS):
+        most = max(1, min(sized.slots or system.seqs_limit, system.memory.max_requests(tokens)))
+        for batch in sorted({max(1, round(most ** (i / MAX_BATCHES)))
+                             for i in range(MAX_BATCHES + 1)}):
+            step_s = system.decode_step_s(system.decode_shape(batch, tokens))
+            rows.append((batch * tokens / cache, tokens, step_s / system.tokens_per_step, batch))
+    return (
+        {"prefill_isl": prompts, "prefill_ttft": [1e3 * s for s in ttft_s],
+         "prefill_thpt_per_gpu": [
+             n / s / sized.gpus for n, s in zip(prompts, ttft_s, strict=True)]},
+        {"x_kv_usage": [use for use, *_ in rows], "y_context_length": [n for _, n, *_ in rows],
+         "z_itl": [1e3 * s for *_, s, _ in rows],
+         "z_thpt_per_gpu": [n / s / sized.gpus for *_, s, n in rows], "max_kv_tokens": cache},
+    )

@@ -28,8 +28,7 @@ from specsim.planning.tune_choices import (
 )
 from specsim.planning.tune_dynamic import DynamicTable, dynamic_table
 from specsim.planning.tune_map import DraftMap, draft_map
-from specsim.planning.tune_marginal import Margin, margins
-from specsim.planning.tune_robust import Robust, TrafficCase, robust_choice
+from specsim.planning.tune_robust import Margin, Robust, TrafficCase, margins, robust_choice
 
 WORTH_A_TABLE = 0.01  # least gain over one draft length for which a table is recommended
 

@@ -1,13 +1,16 @@
-"""The choice that holds when acceptance is not one number: a range, or several kinds of work, each
-with its own acceptance, lengths and weight (docs/tune.md has expected value and regret)."""
+"""What a choice rests on: the one that holds when acceptance is not one number but a range, or
+several kinds of work, each with its own acceptance, lengths and weight (docs/tune.md has expected
+value and regret), and whether one more drafted token pays (`margins`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import ClassVar
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.jsonable import Jsonable
-from specsim.planning.tune_choices import Candidate, OfferedLoad, evaluate
+from specsim.planning.tune_choices import Candidate, OfferedLoad, decode_step_s, evaluate
 from specsim.speculation.acceptance import Acceptance
 
 RANGE_POINTS = 5
@@ -116,3 +119,42 @@ def _value(
         return found.speedup
     plain = evaluate(system.plain(), workload, load, {})
     return plain.tpot_s / found.tpot_s if found.tpot_s > 0 else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Margin(Jsonable):
+    """From `k` drafts to `next_k`. gain: relative gain of tokens per step; cost: of step time."""
+
+    also: ClassVar = ("pays",)
+
+    k: int
+    next_k: int
+    tokens_per_step: float
+    step_s: float
+    gain: float
+    cost: float
+
+    @property
+    def pays(self) -> bool:
+        return self.gain > self.cost
+
+
+def margins(
+    system: System, lengths: Sequence[int], seqs: int, context: float
+) -> tuple[Margin, ...]:
+    """Where one more drafted token adds more tokens than it costs time (docs/tune.md), from each
+    draft length to the next, at a batch of `seqs` sequences:
+
+        (AL(k') - AL(k)) / AL(k)  >  (T(k') - T(k)) / T(k)
+
+    T(0) is a step of plain decoding, with speculation off. It speaks of decode steps; prompts that
+    share the steps add a cost per token that does not depend on k, so that under load a little less
+    than the rule says is gained."""
+    sides = []
+    for k in (0, *lengths):
+        side = system.with_(k=k)
+        sides.append((k, side.tokens_per_step, decode_step_s(side, seqs, context)))
+    return tuple(
+        Margin(k, more, tokens, step_s, more_tokens / tokens - 1, more_s / step_s - 1)
+        for (k, tokens, step_s), (more, more_tokens, more_s) in pairwise(sides)
+    )

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import SamplingParams
-from specsim.decoder.requests import EngineRequest, StepOutput
+from specsim.decoder.slots import EngineRequest, StepOutput
 from specsim.decoder.tokenizer import Tokenizer
 from specsim.errors import SpecSimError
 from specsim.serve.metrics import RequestTimes, ServeMetrics

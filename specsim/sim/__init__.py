@@ -10,7 +10,7 @@ one event per engine step. Inside, `step.run` goes through whole stretches of st
     core        the state of a replica by name; `state` makes it, `slots` puts requests in and out
     step        the step loop, with `schedule`, `kv`, `joining`, `preempt`, `price`, `streams` and
                 `adapt`: plain on numpy rows (`rows`), or as machine code (`compiled`) translated to
-                C (`to_c`, `c_types`) with loops (`rows_loop`), over the same state as C structures
+                C (`to_c`) with loops (`rows_loop`), over the same state as C structures
                 (`structs`)
     surface     step times asked of the latency model, as `tables` that `price` reads
     summary     what came out: `figures` from `records` and `steplog`; `compare` with speculation

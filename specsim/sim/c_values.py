@@ -8,8 +8,17 @@ from collections.abc import Callable, Mapping
 from types import FunctionType, ModuleType
 from typing import NoReturn, get_type_hints
 
-from specsim.sim.c_types import FLOAT, INT, NOTHING, Declarations, c_type, element_kind
-from specsim.sim.structs import Kind, kind_of, kinds
+from specsim.sim.structs import (
+    FLOAT,
+    INT,
+    NOTHING,
+    Declarations,
+    Kind,
+    c_type,
+    element_kind,
+    kind_of,
+    kinds,
+)
 
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<",

@@ -89,7 +89,7 @@ class _Array2(ctypes.Structure):
 
 
 def _array(values: NDArray[np.generic]) -> ctypes.Structure:
-    """As C functions take it (see `c_types`)."""
+    """As C functions take it (see `structs`)."""
     assert values.flags.c_contiguous
     return (_Array1, _Array2)[values.ndim - 1](values.ctypes.data, values.shape)
 

@@ -6,15 +6,14 @@ results, whole numbers and floats, the classes of `core` and arrays by index, `i
 Anything else is refused with the place where it stands (TypeError).
 
 Arithmetic is Python's: the same operations in the same order, division by Python's rules (see
-`c_types.HELPERS`). Whole numbers are 64 bits wide and overflow is not noticed.
+`structs.HELPERS`). Whole numbers are 64 bits wide and overflow is not noticed.
 """
 
 import ast
 from collections.abc import Mapping
 
-from specsim.sim.c_types import FLOAT, HELPERS, INT, NOTHING, c_type
 from specsim.sim.c_values import Plain, Unit, ValueWriter, safe
-from specsim.sim.structs import Kind
+from specsim.sim.structs import FLOAT, HELPERS, INT, NOTHING, Kind, c_type
 
 
 def translate(

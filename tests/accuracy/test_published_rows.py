@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from accuracy_samples import PUBLISHED, ROW, SILICON
-from specsim.accuracy.cells import SkipRow
+from specsim.accuracy.lookups import SkipRow
 from specsim.accuracy.rows import PublishedCase, published_case, silicon_case
 
 

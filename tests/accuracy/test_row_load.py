@@ -3,7 +3,7 @@
 import pytest
 
 from accuracy_samples import PUBLISHED_2, ROW_2
-from specsim.accuracy.cells import SkipRow
+from specsim.accuracy.lookups import SkipRow
 from specsim.accuracy.row_burst import burst, overflows
 from specsim.accuracy.rows import PublishedCase, published_case
 from specsim.accuracy.score import read_rows, score_case, score_rows

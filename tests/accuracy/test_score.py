@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from accuracy_samples import PUBLISHED, ROW, SILICON
+from specsim.accuracy.lookups import source_of
 from specsim.accuracy.rows import published_case
 from specsim.accuracy.score import read_rows, score_case, score_rows
 from specsim.accuracy.scored import KINDS, Scored, ScoreReport, by_source, coverage, signs
-from specsim.accuracy.sources import source_of
 from specsim.calibrate.summary import quantile
 from specsim.errors import FormatError
 from specsim.latency.shape import StepShape

@@ -9,7 +9,7 @@ import specsim
 from specsim.analytic.system import System
 from specsim.api.acceptance import KNOWN, catalogued, rows_of
 from specsim.api.deployment import build_request
-from specsim.api.drafters import drafters_of
+from specsim.api.models import drafters_of
 from specsim.api.tune_setup import build_offer
 from specsim.errors import CapacityError, ModelConfigError, SpecSimError, UsageError
 from specsim.latency.engine import find_engine

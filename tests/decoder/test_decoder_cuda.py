@@ -13,7 +13,7 @@ from specsim.decoder.attention import auto_splits
 from specsim.decoder.engine import Engine
 from specsim.decoder.kernels import verify_attention
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import EngineRequest
+from specsim.decoder.slots import EngineRequest
 
 pytestmark = [
     pytest.mark.gpu,

@@ -13,7 +13,7 @@ from specsim.decoder.drafters.ngram import lookup
 from specsim.decoder.drafters.suffix import SuffixIndex, SuffixProposer, follow
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import EngineRequest
+from specsim.decoder.slots import EngineRequest
 from specsim.errors import FormatError, UsageError
 
 

@@ -12,8 +12,7 @@ from specsim.decoder.drafters.draft_model import DraftModelProposer
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import EngineRequest
-from specsim.decoder.slots import sampling_mode
+from specsim.decoder.slots import EngineRequest, sampling_mode
 from specsim.errors import CapacityError, UsageError
 
 VOCAB = LLAMA.vocab_size

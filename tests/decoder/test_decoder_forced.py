@@ -9,8 +9,8 @@ from thinned import slow
 from decoder_helpers import LLAMA
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import EngineRequest
 from specsim.decoder.sampling import ACCEPT, count_accepted, uniforms
+from specsim.decoder.slots import EngineRequest
 from specsim.speculation.acceptance import Acceptance
 
 

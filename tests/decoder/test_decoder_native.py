@@ -11,7 +11,7 @@ from specsim.decoder.engine import Engine
 from specsim.decoder.kernels import TorchOps
 from specsim.decoder.layers import RMSNorm
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import EngineRequest
+from specsim.decoder.slots import EngineRequest
 from specsim.errors import UsageError
 
 pytest.importorskip("numba", reason="native kernels need numba")

@@ -3,7 +3,7 @@
 import pytest
 
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import EngineStats
+from specsim.decoder.slots import EngineStats
 from specsim.errors import UsageError
 
 

@@ -19,7 +19,7 @@ from specsim.decoder.drafters.eagle import EagleWeights, shipped_head
 from specsim.decoder.engine import Engine
 from specsim.decoder.models import load_model
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import EngineRequest
+from specsim.decoder.slots import EngineRequest
 from specsim.decoder.training import (
     HeadNet,
     Recipe,

@@ -7,7 +7,7 @@ from measure_helpers import QUICK, TINY, experts, session, tiny
 from specsim.calibrate.records import KINDS
 from specsim.decoder.models import TORCH_DTYPES
 from specsim.decoder.options import DecoderOptions
-from specsim.decoder.requests import EngineRequest
+from specsim.decoder.slots import EngineRequest
 from specsim.decoder.transformer import ModelOptions, Transformer
 from specsim.decoder.weights import RandomSource
 from specsim.measure import attention, ceilings, gemm, moe, preload, sampling, serving, steps

@@ -10,7 +10,7 @@ from thinned import slow
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
-from specsim.api.pareto_axes import builder
+from specsim.api.pareto import builder
 from specsim.commands import main
 from specsim.errors import UsageError
 from specsim.options.groups import DeploymentOptions as Options

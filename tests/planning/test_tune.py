@@ -25,8 +25,7 @@ from specsim.planning.tune_choices import (
     evaluate,
 )
 from specsim.planning.tune_dynamic import SWITCH_GAIN, dynamic_table
-from specsim.planning.tune_marginal import margins
-from specsim.planning.tune_robust import TrafficCase, range_scenarios, robust_choice
+from specsim.planning.tune_robust import TrafficCase, margins, range_scenarios, robust_choice
 from specsim.speculation.acceptance import Acceptance
 
 QWEN, LLAMA = "qwen3.6-27b", "llama-3.1-8b"

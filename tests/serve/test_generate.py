@@ -27,7 +27,7 @@ from specsim.commands.generate_text import (
 )
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import StepOutput
+from specsim.decoder.slots import StepOutput
 
 PROMPT = "ab ab ab"
 

@@ -31,7 +31,7 @@ from typing import Any
 from common import PUBLISHED, PUBLISHED_2, REPORTS, read_csv, table, write_json, write_text
 from k_sweeps import CLOSE, MIN_POINTS, Sweep, autospec_sweeps
 
-from specsim.accuracy.cells import SkipRow
+from specsim.accuracy.lookups import SkipRow
 from specsim.accuracy.rows import PublishedCase, published_case
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.system import System

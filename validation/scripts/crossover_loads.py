@@ -29,9 +29,8 @@ from dataclasses import dataclass, replace
 from common import PUBLISHED, PUBLISHED_2, REPORTS, read_csv, table, write_text
 from fewshot_priors import placed, without
 
-from specsim.accuracy.cells import SkipRow, measurement
+from specsim.accuracy.lookups import SkipRow, measurement, source_of
 from specsim.accuracy.rows import PublishedCase, published_case
-from specsim.accuracy.sources import source_of
 from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.open import open_loop
 from specsim.analytic.system import System

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from common import PUBLISHED
 
-from specsim.accuracy.cells import SkipRow
-from specsim.accuracy.lookups import model_of
+from specsim.accuracy.lookups import SkipRow, model_of
 from specsim.accuracy.rows import PublishedCase, published_case
 from specsim.accuracy.score import read_rows
 from specsim.analytic.system import System

@@ -29,9 +29,9 @@ import numpy as np
 from common import LOSO, read_json
 from scipy.optimize import minimize
 
+from specsim.accuracy.lookups import source_of
 from specsim.accuracy.rows import PublishedCase
 from specsim.accuracy.score import read_rows, score_rows
-from specsim.accuracy.sources import source_of
 from specsim.analytic.system import System
 from specsim.calibrate.fewshot import FewShotPoint, engine_at, on_engine, parameters, predict_point
 from specsim.calibrate.fewshot_priors import PRIORS, TIMES, Priors

@@ -41,10 +41,10 @@ from common import (
 )
 from engine_fit import EngineFit, Floats, Observed, Prior, by_group
 
+from specsim.accuracy.lookups import source_of
 from specsim.accuracy.rows import PublishedCase
 from specsim.accuracy.score import read_rows, score_case, score_rows
 from specsim.accuracy.scored import Scored, by_source
-from specsim.accuracy.sources import source_of
 from specsim.analytic.system import System
 from specsim.latency.engine import list_engines
 from specsim.latency.engine_profile import Overheads

@@ -20,7 +20,7 @@ from specsim.decoder.drafters.eagle import EagleWeights, shipped_head
 from specsim.decoder.engine import Engine
 from specsim.decoder.models import load_model
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import RequestResult
+from specsim.decoder.slots import RequestResult
 
 PROMPTS = ("chat", "code_edit")
 K = 4

@@ -9,7 +9,7 @@ from typing import Any
 from common import LOSO, read_json
 from fit_engines import engine_key
 
-from specsim.accuracy.cells import number
+from specsim.accuracy.lookups import number
 from specsim.accuracy.rows import PublishedCase, published_case
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.system import System

@@ -21,8 +21,8 @@ from common import PUBLISHED, PUBLISHED_2, read_csv
 from fewshot_priors import placed, without
 from k_sweeps import _ASKED, AutoSpec
 
+from specsim.accuracy.lookups import source_of
 from specsim.accuracy.rows import PublishedCase
-from specsim.accuracy.sources import source_of
 from specsim.analytic.workload import Workload
 from specsim.calibrate.beliefs import SeenRun, Setting, drafting_setting
 from specsim.calibrate.fewshot import FewShotPoint

@@ -21,7 +21,7 @@ from collections import defaultdict
 
 from common import PUBLISHED, read_csv
 
-from specsim.accuracy.cells import SkipRow
+from specsim.accuracy.lookups import SkipRow
 from specsim.accuracy.rows import published_case
 from specsim.latency.shape import PrefillChunk, StepShape
 

@@ -7,7 +7,7 @@ Dask runs a task again when its worker dies, on another worker, until the schedu
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from specsim.errors import ServerError
 from specsim.planning.executors.base import (
@@ -32,26 +32,6 @@ LOOK_S = 0.1  # between two looks at the workers, while no task ends
 EMPTY_S = 15.0  # how long a private cluster may be without a worker; a start takes a few seconds
 
 
-class _Cluster(Protocol):
-    scheduler: Any
-
-    def scale(self, n: int) -> object: ...
-
-    def close(self) -> None: ...
-
-
-class _Future(Protocol):
-    """A task that Dask was given."""
-
-    status: str
-
-    def result(self) -> dict[str, object]: ...
-
-    def exception(self) -> BaseException: ...
-
-    def release(self) -> None: ...
-
-
 class DaskExecutor(Executor[str]):
     """place: HOST:PORT of a scheduler, or 'local' for a private cluster of `workers` processes.
 
@@ -64,7 +44,7 @@ class DaskExecutor(Executor[str]):
     def __init__(self, place: str, workers: int) -> None:
         self.name = f"dask://{place}"
         self._distributed = package("distributed", "Dask", "dask")
-        self._cluster: _Cluster | None = None
+        self._cluster: Any = None
         self._seen_s = time.monotonic()  # when workers were there
         try:
             with deaf_children():
@@ -81,7 +61,7 @@ class DaskExecutor(Executor[str]):
                 f"no Dask scheduler answers at {place} within {CONNECT_S} s "
                 f"({words(error)[:120]}); start one with `dask scheduler`, or use dask://local"
             ) from None
-        self._given: dict[str, _Future] = {}
+        self._given: dict[str, Any] = {}  # futures
         self._completed = self._distributed.as_completed()
         try:
             self._check(place)

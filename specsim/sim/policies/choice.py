@@ -28,10 +28,10 @@ POLICIES = {
     "table": "table.LengthTable",
     "off-above": "table.OffAbove",
     ADAPTIVE: "table.TablePolicy",  # of the engine, with tiers
-    "goodput": "goodput.Goodput",
-    "utility": "utility.Utility",
-    "per-request": "per_request.PerRequest",
-    "unload": "unload.Unload",
+    "goodput": "built_in.Goodput",
+    "utility": "built_in.Utility",
+    "per-request": "built_in.PerRequest",
+    "unload": "built_in.Unload",
 }
 
 
