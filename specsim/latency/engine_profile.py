@@ -169,7 +169,8 @@ class EngineProfile:
     since: first version the profile stands for, where that is older than `version`.
     current_through: year until whose end people ran it, so that a measurement of that time which
         states no version is taken for one of it (0: still current).
-    graph_unit: 'tokens' or 'requests': what graph_max counts. Above it decode runs eagerly.
+    graph_unit: 'tokens' or 'requests': what graph_max (0: no graphs) counts. Above it decode runs
+        eagerly.
     graph_max_by_arch: exceptions by hardware arch.
     prompt_op_by_arch: factors on prompt_op_s by hardware arch (launches cost more under ROCm).
     fp8_choosers: architectures where the cache of latent layers that choose what they attend to is

@@ -96,7 +96,7 @@ _ENGINE: dict[str, object] = {
     "graph_unit": Annotated[Literal["tokens", "requests"], Rule("'tokens' or 'requests'")],
     "max_num_seqs": COUNT, "max_num_batched_tokens": COUNT, "block_size": COUNT,
     "state_slots": COUNT, "spec_state_slots": COUNT,
-    "graph_max": COUNT, "kernel_scale": SCALE, "drafter_scale": SCALE, "expert_scale": SCALE,
+    "kernel_scale": SCALE, "drafter_scale": SCALE, "expert_scale": SCALE,
     "by_memory": Annotated[tuple[SIZES, ...], Bound(strict=False), Rule(
         "a list of [GiB, sequences, tokens, graph, graph from tp 4]"
     )],
