@@ -36,6 +36,7 @@ from specsim.formats.bench.fields import (
     part,
     parts,
     read_as,
+    stated,
 )
 from specsim.formats.bench.metric_table import METRICS, MetricTable, looks_like, run_of
 from specsim.formats.bench.record import (
@@ -216,11 +217,7 @@ class AiperfRecord(Foreign):
         """`first`: when the first request of the run was sent, on the same clock."""
         sent = self.request_start_ns
         return RequestRow(
-            arrival_s=(sent - first) * 1e-9 if sent is not None else None,
-            input_tokens=self.input_tokens,
-            output_tokens=self.output_tokens,
-            ttft_s=self.ttft_s,
-            e2el_s=self.e2el_s,
+            (sent - first) * 1e-9 if sent is not None else None, **stated(self, RequestRow),
             itls_s=tuple(gap * 1e-3 for gap in self.gaps_ms or ()),
             success=self.was_cancelled is not True and self.e2el_s is not None,
         )

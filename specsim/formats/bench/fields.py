@@ -34,7 +34,6 @@ MAX_NUMBER = 1e15  # no time, rate or count of a benchmark comes near; keeps eve
 MAX_TEXT = 500  # characters that are kept of a name
 _SHOWN = 60
 _PERCENT = r"\d{1,2}(?:\.\d{1,4})?|100"
-_OF_A_RUN = {item.name for item in fields(BenchRun)}
 
 
 class Foreign(LooseShape):
@@ -205,9 +204,10 @@ def describe(value: object) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
-def stated(item: Foreign) -> dict[str, Any]:
-    """What a shape calls as `BenchRun` does."""
-    return {name: getattr(item, name) for name in type(item).model_fields if name in _OF_A_RUN}
+def stated(item: Foreign, form: type = BenchRun) -> dict[str, Any]:
+    """What a shape calls as the normal form does."""
+    known = {item.name for item in fields(form)}
+    return {name: getattr(item, name) for name in type(item).model_fields if name in known}
 
 
 def figure(raw: Mapping[str, object], name: str, where: str, scale: float = 1.0) -> float | None:

@@ -113,11 +113,7 @@ class RawRequest(Foreign):
         if not times:
             return RequestRow(arrival, None, None, None, None, success=False)
         return RequestRow(
-            arrival_s=arrival,
-            input_tokens=None,
-            output_tokens=None,
-            ttft_s=(times[0] - sent) * 1e-9,
-            e2el_s=(times[-1] - sent) * 1e-9,
+            arrival, None, None, (times[0] - sent) * 1e-9, (times[-1] - sent) * 1e-9,
             itls_s=tuple((after - before) * 1e-9 for before, after in pairwise(times)),
         )
 

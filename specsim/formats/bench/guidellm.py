@@ -27,6 +27,7 @@ from specsim.formats.bench.fields import (
     key,
     part,
     parts,
+    stated,
 )
 from specsim.formats.bench.record import BenchLoad, BenchRun, RequestRow, ServerArgs, Stat
 from specsim.formats.bench.shapes import (
@@ -97,11 +98,11 @@ class GuidellmRequest(Foreign):
     }
 
     request_start_time: Number = key("request_start_time", "start_time")
-    prompt_tokens: Count = None
+    input_tokens: Count = key("prompt_tokens")
     output_tokens: Count = None
     ttft_s: Millis = key("time_to_first_token_ms")
     tpot_s: Millis = key("inter_token_latency_ms")
-    request_latency: Number = None
+    e2el_s: Number = key("request_latency")
     token_iterations: Count = key("info.timings.token_iterations")
     drafts: DraftCounts = part(DraftCounts, "response_metrics.speculative_decoding")
 
@@ -109,11 +110,7 @@ class GuidellmRequest(Foreign):
         """`first`: when the first request of the run was sent, on the same clock."""
         tokens, gap, start = self.output_tokens, self.tpot_s, self.request_start_time
         return RequestRow(
-            arrival_s=start - first if start is not None else None,
-            input_tokens=self.prompt_tokens,
-            output_tokens=tokens,
-            ttft_s=self.ttft_s,
-            e2el_s=self.request_latency,
+            start - first if start is not None else None, **stated(self, RequestRow),
             decode_s=gap * (tokens - 1) if gap is not None and tokens and tokens > 1 else None,
         )
 
@@ -273,7 +270,7 @@ class FirstRequest(Foreign):
 
     start_time: Number = None
     end_time: Number = None
-    prompt_tokens: Count = key("prompt_token_count")
+    input_tokens: Count = key("prompt_token_count")
     output_tokens: Count = key("output_token_count")
     ttft_s: Number = key("first_token_time")
     gaps_s: Numbers = key("decode_times.data")
@@ -282,14 +279,11 @@ class FirstRequest(Foreign):
         """first: when the first request of the run was sent, on the same clock."""
         gaps = self.gaps_s or ()
         return RequestRow(
-            arrival_s=None if self.start_time is None else self.start_time - first,
-            input_tokens=self.prompt_tokens,
-            output_tokens=self.output_tokens,
-            ttft_s=self.ttft_s,
+            None if self.start_time is None else self.start_time - first,
+            **stated(self, RequestRow),
             # the end of the stream comes a little after the last token
             e2el_s=None if self.ttft_s is None else self.ttft_s + sum(gaps),
-            itls_s=gaps,
-            success=self.ttft_s is not None,
+            itls_s=gaps, success=self.ttft_s is not None,
         )
 
 

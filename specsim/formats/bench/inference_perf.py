@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from specsim.errors import FormatError
 from specsim.formats.bench.document import ResultFile
-from specsim.formats.bench.fields import Count, Foreign, Number, Numbers, key, part
+from specsim.formats.bench.fields import Count, Foreign, Number, Numbers, key, part, stated
 from specsim.formats.bench.record import BenchLoad, BenchRun, RequestRow, Stat
 from specsim.formats.bench.shapes import FOLLOWS, NOT_TIMES, OTHER_FIGURES, MetricSpread
 from specsim.formats.bench.stats import in_flight, of_rows, rounded, tpot_of_means, with_derived
@@ -191,9 +191,7 @@ class LifecycleRequest(Foreign):
         chunks = sorted(set(self._times))  # all tokens of a chunk carry its time
         good = self.error is None
         return RequestRow(
-            arrival_s=start,
-            input_tokens=self.input_tokens,
-            output_tokens=self.output_tokens,
+            start, **stated(self, RequestRow),
             ttft_s=(max(0.0, chunks[0] - start) if chunks else self.ttft) if good else None,
             e2el_s=end - start if good else None,
             itls_s=tuple(b - a for a, b in pairwise(chunks)) if good else (),

@@ -9,6 +9,7 @@ summary. Output tokens are counted by the client with a Llama tokenizer, whateve
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from specsim.formats.bench.document import ResultFile
@@ -65,21 +66,15 @@ class LlmperfResponse(Foreign):
     }
 
     error_code: object = None
-    number_input_tokens: Count = None
-    number_output_tokens: Count = None
+    input_tokens: Count = key("number_input_tokens")
+    output_tokens: Count = key("number_output_tokens")
     ttft_s: Number = None
-    end_to_end_latency_s: Number = None
+    e2el_s: Number = key("end_to_end_latency_s")
 
     def row(self) -> RequestRow:
+        row = RequestRow(None, **stated(self, RequestRow))
         good = self.error_code is None
-        return RequestRow(
-            arrival_s=None,
-            input_tokens=self.number_input_tokens,
-            output_tokens=self.number_output_tokens,
-            ttft_s=self.ttft_s if good else None,
-            e2el_s=self.end_to_end_latency_s if good else None,
-            success=good,
-        )
+        return row if good else replace(row, ttft_s=None, e2el_s=None, success=False)
 
 
 def matches(document: ResultFile) -> bool:
