@@ -55,7 +55,7 @@ from specsim.formats.bench.shapes import (
     pooled,
 )
 from specsim.formats.bench.stats import of_rows, rounded, with_derived
-from specsim.formats.bench.unread import unread, with_note
+from specsim.formats.bench.unread import taken_by, unread, with_note
 
 NAME = "aiperf"
 
@@ -273,7 +273,7 @@ def read_csv(document: ResultFile) -> list[BenchRun]:
             name = re.sub("[ -]", "_", title.lower())  # "Request Latency"
             name = {"completed_requests": "completed_request_count"}.get(name, name)
             where = f"{document.origin}: line {number}: "
-            known = name in AiperfResult.model_fields
+            known = name in taken_by(AiperfResult).children
             row = _csv_row(zip(header[1:], cells[1:], strict=False), where, known)
             found[name] = {**row, "unit": unit.rstrip(")") or None}
     if not looks_like(found):

@@ -45,6 +45,10 @@ class Foreign(LooseShape):
     by_name: ClassVar[tuple[str, ...]] = ()
     passed_over: ClassVar[Mapping[str, str]] = {}
 
+    def normal(self) -> object:
+        """What stands for the object in the normal form."""
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _measured(cls, raw: object) -> object:
@@ -207,7 +211,9 @@ def describe(value: object) -> str:
 def stated(item: Foreign, form: type = BenchRun) -> dict[str, Any]:
     """What a shape calls as the normal form does."""
     known = {item.name for item in fields(form)}
-    return {name: getattr(item, name) for name in type(item).model_fields if name in known}
+    found = {name: getattr(item, name) for name in type(item).model_fields if name in known}
+    return {name: value.normal() if isinstance(value, Foreign) else value
+            for name, value in found.items()}
 
 
 def figure(raw: Mapping[str, object], name: str, where: str, scale: float = 1.0) -> float | None:

@@ -59,6 +59,11 @@ class OfSuccessful(MetricSpread):
         }
 
 
+class MillisOfSuccessful(OfSuccessful):
+    def normal(self) -> Stat | None:
+        return self.stat(1e-3)
+
+
 _TTFT_IN_IT = "contains the TTFT"
 
 
@@ -72,17 +77,17 @@ class GuidellmMetrics(Foreign):
         "time_to_first_output_token_ms": "splits thinking from answer; a step does not",
     }
 
-    ttft_ms: OfSuccessful = part(OfSuccessful, "time_to_first_token_ms.successful")
-    tpot_ms: OfSuccessful = part(OfSuccessful, "inter_token_latency_ms.successful")
-    e2el: OfSuccessful = part(OfSuccessful, "request_latency.successful")
+    ttft_s: MillisOfSuccessful = part(MillisOfSuccessful, "time_to_first_token_ms.successful")
+    tpot_s: MillisOfSuccessful = part(MillisOfSuccessful, "inter_token_latency_ms.successful")
+    e2el_s: OfSuccessful = part(OfSuccessful, "request_latency.successful")
     tokens_per_iteration: OfSuccessful = part(OfSuccessful, "iter_tokens_per_iteration.successful")
     prompt_tokens: OfSuccessful = part(OfSuccessful, "prompt_token_count.successful")
-    output_tokens: OfSuccessful = part(OfSuccessful, "output_token_count.successful")
+    made: OfSuccessful = part(OfSuccessful, "output_token_count.successful")
     token_rate: OfSuccessful = part(OfSuccessful, "output_tokens_per_second.successful")
     concurrency: OfSuccessful = part(OfSuccessful, "request_concurrency.successful")
     requests_per_second: OfSuccessful = part(OfSuccessful, "requests_per_second.successful")
-    successful: Count = key("request_totals.successful")
-    errored: Count = key("request_totals.errored")
+    completed: Count = key("request_totals.successful")
+    failed: Count = key("request_totals.errored")
 
 
 class GuidellmRequest(Foreign):
@@ -188,57 +193,44 @@ def read(document: ResultFile) -> list[BenchRun]:
 
 def _run(point: GuidellmPoint, origin: str, where: str) -> BenchRun:
     metrics, duration, rows = point.metrics, point.duration, point.rows()
-    completed = point.successful if metrics.successful is None else metrics.successful
+    found = stated(metrics)
+    completed = point.successful if metrics.completed is None else metrics.completed
     completed = len(rows) if completed is None else completed
-    failed = point.errored if metrics.errored is None else metrics.errored
+    failed = point.errored if metrics.failed is None else metrics.failed
+    found |= {"completed": completed, "failed": failed}
     sums = total(rows, where, duration) if len(rows) == completed and rows else None
-    ttft, tpot = metrics.ttft_ms.stat(1e-3), metrics.tpot_ms.stat(1e-3)
-    e2el = metrics.e2el.stat()
     warnings = [
         "guidellm's inter-token latency is TPOT here; its own time per output token contains the "
         "TTFT and was not used"
     ]
     if sums is not None:
-        ttft, tpot, e2el = sums.ttft_s or ttft, sums.tpot_s or tpot, sums.e2el_s or e2el
-    elif tpot is not None:
+        found |= {name: stat for name in ("ttft_s", "tpot_s", "e2el_s")
+                  if (stat := getattr(sums, name)) is not None}
+    elif found["tpot_s"] is not None:
         warnings.append("the mean TPOT weighs requests by their tokens (no per-request details)")
     step_tokens = _step_tokens(point.requests) or metrics.tokens_per_iteration.measured or None
-    itl = None
+    itl, tpot = None, found["tpot_s"]
     if step_tokens and tpot is not None and tpot.mean:
         itl = Stat(mean=_pooled_tpot(rows, tpot.mean) * step_tokens, basis="derived")
-    output_total = rounded(metrics.output_tokens.total)
+    output_total = rounded(metrics.made.total)
     throughput = metrics.token_rate.measured
     if output_total and duration:
         throughput = output_total / duration
     drafts = pooled(request.drafts for request in point.requests)
     acceptance = drafts.acceptance(origin)
-    run = BenchRun(
-        source=origin,
-        format=NAME,
+    return with_derived(BenchRun(
+        source=origin, format=NAME, **found, itl_s=itl, acceptance=acceptance,
         engine="vllm" if acceptance is not None else None,
-        load=point.strategy.load(completed + (failed or 0)),
-        completed=completed,
-        failed=failed,
-        duration_s=duration,
-        input_tokens=rounded(metrics.prompt_tokens.total),
-        output_tokens=output_total,
+        load=point.strategy.load(completed + (failed or 0)), duration_s=duration,
+        input_tokens=rounded(metrics.prompt_tokens.total), output_tokens=output_total,
         input_tokens_mean=metrics.prompt_tokens.measured,
-        output_tokens_mean=metrics.output_tokens.measured,
-        output_tok_s=throughput,
+        output_tokens_mean=metrics.made.measured, output_tok_s=throughput,
         request_rate_achieved=metrics.requests_per_second.measured,
-        concurrency_mean=metrics.concurrency.measured,
-        ttft_s=ttft,
-        tpot_s=tpot,
-        itl_s=itl,
-        e2el_s=e2el,
-        acceptance=acceptance,
-        tokens_per_step=step_tokens,
+        concurrency_mean=metrics.concurrency.measured, tokens_per_step=step_tokens,
         tokens_per_step_basis="chunks" if step_tokens is not None else None,
         server_args=ServerArgs(num_speculative_tokens=drafts.num_spec_tokens),
-        requests=tuple(rows),
-        warnings=tuple(warnings),
-    )
-    return with_derived(run)
+        requests=tuple(rows), warnings=tuple(warnings),
+    ))
 
 
 def _pooled_tpot(rows: Sequence[RequestRow], mean: float) -> float:

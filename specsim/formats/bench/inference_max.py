@@ -6,7 +6,7 @@ are the lengths asked for; requests of the load are a little shorter.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from specsim.formats.bench.document import ResultFile
 from specsim.formats.bench.fields import (
@@ -58,7 +58,7 @@ def read(document: ResultFile) -> list[BenchRun]:
 def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
     item = read_as(InferenceMaxCell, raw, where)
     gpus, rate = item.num_decode_gpu or item.tp, item.output_tput_per_gpu
-    times = {name: named_stat(raw, name, where) for name in _TIMES}
+    times: dict[str, Any] = {f"{name}_s": named_stat(raw, name, where) for name in _TIMES}
     method = item.spec_decoding if isinstance(item.spec_decoding, str) else None
     return with_derived(BenchRun(
         source=origin,
@@ -69,10 +69,7 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
         input_tokens_mean=item.isl,
         output_tokens_mean=item.osl,
         output_tok_s=rate * gpus if rate is not None and gpus else None,
-        ttft_s=times["ttft"],
-        tpot_s=times["tpot"],
-        itl_s=times["itl"],
-        e2el_s=times["e2el"],
+        **times,
         server_args=ServerArgs(method=method and method[:200], tp=item.tp),
         metadata={
             name: text for name in _KEPT if (text := simple_text(raw.get(name))) is not None

@@ -38,15 +38,15 @@ class Successes(Foreign):
     }
 
     count: Count = None
-    e2el: MetricSpread = part(MetricSpread, "latency.request_latency")
-    ttft: MetricSpread = part(MetricSpread, "latency.time_to_first_token")
-    tpot: MetricSpread = part(MetricSpread, "latency.time_per_output_token")
+    e2el_s: MetricSpread = part(MetricSpread, "latency.request_latency")
+    ttft_s: MetricSpread = part(MetricSpread, "latency.time_to_first_token")
+    tpot_s: MetricSpread = part(MetricSpread, "latency.time_per_output_token")
     inter_token_latency: Number = key("latency.inter_token_latency.mean")
-    requests_per_sec: Number = key("throughput.requests_per_sec")
+    request_rate_achieved: Number = key("throughput.requests_per_sec")
     output_tokens_per_sec: Number = key("throughput.output_tokens_per_sec")
     # token counts of the server, where it told them, and of the client
     prompt_tokens: MetricSpread = part(MetricSpread)
-    output_tokens: MetricSpread | None = None
+    of_server: MetricSpread | None = key("output_tokens")
     prompt_len: Number = key("prompt_len.mean")
     output_len: Number = key("output_len.mean")
 
@@ -80,10 +80,10 @@ def read(document: ResultFile) -> list[BenchRun]:
 
 def _run(item: LifecycleReport, origin: str) -> BenchRun:
     good = item.successes
-    completed = good.count
-    ttft, e2el, tpot = good.ttft.stat(), good.e2el.stat(), good.tpot.stat()
+    completed, found = good.count, stated(good)
+    ttft, e2el, tpot = found["ttft_s"], found["e2el_s"], found["tpot_s"]
     per_token = None if good.inter_token_latency is None else Stat(good.inter_token_latency)
-    of_server = good.output_tokens or MetricSpread()
+    of_server = good.of_server or MetricSpread()
     input_mean = good.prompt_tokens.mean if good.prompt_tokens.mean is not None else good.prompt_len
     output_mean = of_server.mean if of_server.mean is not None else good.output_len
     warnings: list[str] = []
@@ -93,7 +93,7 @@ def _run(item: LifecycleReport, origin: str) -> BenchRun:
             f"the client counted {counted:.4g} output tokens per request and the server "
             f"{output_mean:.4g}; the server's count was used"
         )
-    elif output_mean and good.output_tokens is None:
+    elif output_mean and good.of_server is None:
         warnings.append(
             "output lengths are the client's own count of tokens; if the server was made to "
             "produce a fixed length, that length is the right one"
@@ -105,42 +105,29 @@ def _run(item: LifecycleReport, origin: str) -> BenchRun:
             f"make {expected:.4g} s: its tokens were counted more than once (inference-perf issue "
             "564), so the ratio of these means was used and its ITL left out"
         )
-        tpot, per_token = Stat(expected, basis="derived"), None
+        found["tpot_s"], per_token = Stat(expected, basis="derived"), None
     elif tpot is None and expected:
-        tpot = Stat(expected, basis="derived")
+        found["tpot_s"] = Stat(expected, basis="derived")
         warnings.append("TPOT is (mean latency - mean TTFT) / (mean output tokens - 1)")
-    duration, rate = item.benchmark_time_seconds, good.requests_per_sec
+    duration, rate = item.benchmark_time_seconds, good.request_rate_achieved
     if not duration:
         duration = completed / rate if completed and rate else None
     output_total = _sum(of_server.total, output_mean, completed)
+    output_rate = output_total / duration if output_total and duration else None
     closed = item.concurrency is not None
-    run = BenchRun(
-        source=origin,
-        format=NAME,
+    return with_derived(BenchRun(
+        source=origin, format=NAME, **found,
         load=BenchLoad(
-            request_rate=float("inf") if closed else item.requested_rate,
-            max_concurrency=item.concurrency,
+            float("inf") if closed else item.requested_rate, item.concurrency,
             num_prompts=item.sent,
         ),
-        completed=completed,
-        failed=item.failed,
-        duration_s=duration,
+        completed=completed, failed=item.failed, duration_s=duration,
         input_tokens=_sum(good.prompt_tokens.total, input_mean, completed),
-        output_tokens=output_total,
-        input_tokens_mean=input_mean,
-        output_tokens_mean=output_mean,
-        output_tok_s=output_total / duration
-        if output_total and duration
-        else good.output_tokens_per_sec,
-        request_rate_achieved=rate,
-        concurrency_mean=in_flight(e2el, completed, duration),
-        ttft_s=ttft,
-        tpot_s=tpot,
-        itl_per_token_s=per_token,
-        e2el_s=e2el,
+        output_tokens=output_total, input_tokens_mean=input_mean, output_tokens_mean=output_mean,
+        output_tok_s=output_rate or good.output_tokens_per_sec,
+        concurrency_mean=in_flight(e2el, completed, duration), itl_per_token_s=per_token,
         warnings=tuple(warnings),
-    )
-    return with_derived(run)
+    ))
 
 
 def _sum(total: float | None, mean: float | None, completed: int | None) -> int | None:

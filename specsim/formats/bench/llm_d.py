@@ -10,11 +10,8 @@ Every figure carries its unit (s, ms, s/token, ms/token).
 """
 
 import re
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import AfterValidator
-
-from specsim.checked import Broken
 from specsim.errors import FormatError
 from specsim.formats.bench.document import ResultFile
 from specsim.formats.bench.fields import (
@@ -27,23 +24,17 @@ from specsim.formats.bench.fields import (
     part,
     parts,
     read_as,
+    stated,
 )
 from specsim.formats.bench.record import BenchLoad, BenchRun, ServerArgs, Stat
-from specsim.formats.bench.shapes import CLOCKS, FOLLOWS, SETTINGS, MetricSpread
+from specsim.formats.bench.shapes import CLOCKS, FOLLOWS, SETTINGS, MetricSpread, TimeSpread
 from specsim.formats.bench.stats import in_flight, with_derived
 from specsim.formats.bench.unread import unread, with_note
 from specsim.formats.server_yaml import MAX_YAML, documents
 
 NAME = "llm-d report"
-_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _OLD, _NEW = "metrics", "results.request_performance.aggregate"
 _ISO = re.compile(r"PT(?:(\d{1,4})H)?(?:(\d{1,4})M)?(?:(\d{1,6}(?:\.\d{1,9})?)S)?")
-
-
-def _time_unit(unit: str | None) -> str | None:
-    if unit is not None and unit.removesuffix("/token") not in _SECONDS:
-        raise Broken("a unit of time (s, ms, us, or one of them per token)")
-    return unit
 
 
 def _both(name: str) -> tuple[str, str]:
@@ -51,13 +42,8 @@ def _both(name: str) -> tuple[str, str]:
     return f"{_NEW}.{name}", f"{_OLD}.{name}"
 
 
-class Latency(MetricSpread):
-    """A distribution of times."""
-
-    units: Annotated[Text, AfterValidator(_time_unit)] = None
-
-    def seconds(self) -> Stat | None:
-        return self.stat(_SECONDS[(self.units or "s").removesuffix("/token")])
+class Latency(TimeSpread):
+    usual: ClassVar = "s"
 
 
 def _latency(name: str) -> Latency:
@@ -93,16 +79,16 @@ class LlmdReport(Foreign):
     rate: Number = key("scenario.load.standardized.rate_qps")
     duration: object = key("run.time.duration", "metrics.time.duration")
     total: Count = key(*_both("requests.total"))
-    failures: Count = key(*_both("requests.failures"))
+    failed: Count = key(*_both("requests.failures"))
     input_length: MetricSpread = part(MetricSpread, *_both("requests.input_length"))
     output_length: MetricSpread = part(MetricSpread, *_both("requests.output_length"))
-    ttft: Latency = _latency("time_to_first_token")
-    tpot: Latency = _latency("time_per_output_token")
-    itl: Latency = _latency("inter_token_latency")
-    e2el: Latency = _latency("request_latency")
+    ttft_s: Latency = _latency("time_to_first_token")
+    tpot_s: Latency = _latency("time_per_output_token")
+    itl_s: Latency = _latency("inter_token_latency")
+    e2el_s: Latency = _latency("request_latency")
     output_tok_s: Number = key(
         f"{_NEW}.throughput.output_token_rate.mean", f"{_OLD}.throughput.output_tokens_per_sec")
-    requests_s: Number = key(
+    request_rate_achieved: Number = key(
         f"{_NEW}.throughput.request_rate.mean", f"{_OLD}.throughput.requests_per_sec")
 
 
@@ -139,45 +125,30 @@ def _noted(run: BenchRun, record: object, json: bool) -> BenchRun:
 
 
 def _run(item: LlmdReport, origin: str) -> BenchRun:
-    tool = (item.tool or "").lower()
-    ttft, tpot, itl, e2el = (
-        found.seconds() for found in (item.ttft, item.tpot, item.itl, item.e2el)
-    )
-    per_token = None
+    tool, found = (item.tool or "").lower(), stated(item)
+    itl, rate = found["itl_s"], item.request_rate_achieved
+    if not tool.startswith("vllm"):
+        found["itl_s"] = None
     if tool.startswith("guidellm"):
-        tpot, itl = itl, None
-    elif tool.startswith("inference-perf"):
-        per_token, itl = (itl and Stat(itl.mean)), None
-    elif not tool.startswith("vllm"):
-        itl = None
-    completed = None if item.total is None else max(0, item.total - (item.failures or 0))
+        found["tpot_s"] = itl
+    completed = None if item.total is None else max(0, item.total - (item.failed or 0))
     length = _length_s(item.duration)
-    if length is None and completed and item.requests_s:
-        length = completed / item.requests_s
+    if length is None and completed and rate:
+        length = completed / rate
     parts_of = [found for found in item.stack if found.model]
-    model = item.model or (parts_of[0].model if parts_of else None)
+    found["model"] = item.model or (parts_of[0].model if parts_of else None)
     closed = item.concurrency is not None
     return with_derived(BenchRun(
-        source=origin,
-        format=NAME,
+        source=origin, format=NAME, **found,
         format_version=str(item.version)[:20] if item.version is not None else None,
-        model=model,
         load=BenchLoad(
             float("inf") if closed else item.rate, item.concurrency, num_prompts=item.total
         ),
-        completed=completed,
-        failed=item.failures,
-        duration_s=length,
+        completed=completed, duration_s=length,
         input_tokens_mean=item.input_length.measured,
         output_tokens_mean=item.output_length.measured,
-        output_tok_s=item.output_tok_s,
-        request_rate_achieved=item.requests_s,
-        concurrency_mean=in_flight(e2el, completed, length),
-        ttft_s=ttft,
-        tpot_s=tpot,
-        itl_s=itl,
-        itl_per_token_s=per_token,
-        e2el_s=e2el,
+        concurrency_mean=in_flight(found["e2el_s"], completed, length),
+        itl_per_token_s=itl and Stat(itl.mean) if tool.startswith("inference-perf") else None,
         server_args=ServerArgs(tp=next((p.tp for p in item.stack if p.tp), None)),
         metadata={"tool": tool[:80]} if tool else {},
         warnings=() if tool else (

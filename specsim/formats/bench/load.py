@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
 from specsim.errors import FormatError
 from specsim.formats.bench import (
@@ -38,62 +39,38 @@ class Format:
     shape: type[Foreign] | None = None
 
 
+def _format(name: str, module: ModuleType, shape: type[Foreign] | None = None,
+            kind: str = "") -> Format:
+    """A format of a module that has several of them: `matches_KIND`, `read_KIND`."""
+    return Format(name, getattr(module, f"matches{kind}"), getattr(module, f"read{kind}"), shape)
+
+
 # The first that matches reads the file; none of these shapes contains another one's keys.
 FORMATS = (
-    Format(
-        "/metrics text of vLLM, SGLang, TensorRT-LLM or llama.cpp",
-        server_metrics.matches, server_metrics.read,
-    ),
-    Format(printed.NAME, printed.matches, printed.read),
-    Format(printed.SWEEP_NAME, printed.matches_sweep, printed.read_sweep),
-    Format("server log lines", log_lines.matches, log_lines.read),
-    Format("llama.cpp server log", llama_cpp.matches, llama_cpp.read),
-    Format("aiperf CSV", aiperf.matches_csv, aiperf.read_csv),
-    Format("guidellm JSON", guidellm.matches, guidellm.read, guidellm.GuidellmReport),
-    Format(
-        "guidellm 0.1 JSON", guidellm.matches_first, guidellm.read_first, guidellm.FirstReport
-    ),
-    Format("aiperf JSON", aiperf.matches, aiperf.read, aiperf.AiperfResult),
-    Format(
-        "aiperf records JSONL", aiperf.matches_records, aiperf.read_records, aiperf.AiperfRecord
-    ),
-    Format(
-        "aiperf server metrics JSON", aiperf_server.matches, aiperf_server.read,
-        aiperf_server.ServerExport,
-    ),
-    Format("genai-perf JSON", genai_perf.matches, genai_perf.read, genai_perf.GenaiResult),
-    Format(
-        "genai-perf raw JSON", genai_perf.matches_raw, genai_perf.read_raw, genai_perf.RawExport
-    ),
-    Format(
-        "inference-perf JSON", inference_perf.matches, inference_perf.read,
-        inference_perf.LifecycleReport,
-    ),
-    Format(
-        "inference-perf requests JSON",
-        inference_perf.matches_requests,
-        inference_perf.read_requests,
-        inference_perf.LifecycleRequest,
-    ),
-    Format("llm-d report, YAML or JSON", llm_d.matches, llm_d.read, llm_d.LlmdReport),
-    Format("llmperf summary JSON", llmperf.matches, llmperf.read, llmperf.LlmperfSummary),
-    Format(
-        "llmperf responses JSON", llmperf.matches_responses, llmperf.read_responses,
-        llmperf.LlmperfResponse,
-    ),
-    Format(
-        "InferenceMAX JSON", inference_max.matches, inference_max.read,
-        inference_max.InferenceMaxCell,
-    ),
-    Format("sglang bench_serving JSONL", sglang.matches, sglang.read, sglang.SglangResult),
-    Format(
-        "vllm bench serve and sweep JSON", vllm_serve.matches, vllm_serve.read,
-        vllm_serve.VllmResult,
-    ),
-    Format(
-        "vLLM response with speculative metrics", openai_response.matches, openai_response.read,
-        openai_response.VllmResponse,
-    ),
+    _format("/metrics text of vLLM, SGLang, TensorRT-LLM or llama.cpp", server_metrics),
+    _format(printed.NAME, printed),
+    _format(printed.SWEEP_NAME, printed, kind="_sweep"),
+    _format("server log lines", log_lines),
+    _format("llama.cpp server log", llama_cpp),
+    _format("aiperf CSV", aiperf, kind="_csv"),
+    _format("guidellm JSON", guidellm, guidellm.GuidellmReport),
+    _format("guidellm 0.1 JSON", guidellm, guidellm.FirstReport, "_first"),
+    _format("aiperf JSON", aiperf, aiperf.AiperfResult),
+    _format("aiperf records JSONL", aiperf, aiperf.AiperfRecord, "_records"),
+    _format("aiperf server metrics JSON", aiperf_server, aiperf_server.ServerExport),
+    _format("genai-perf JSON", genai_perf, genai_perf.GenaiResult),
+    _format("genai-perf raw JSON", genai_perf, genai_perf.RawExport, "_raw"),
+    _format("inference-perf JSON", inference_perf, inference_perf.LifecycleReport),
+    _format("inference-perf requests JSON", inference_perf, inference_perf.LifecycleRequest,
+            "_requests"),
+    _format("llm-d report, YAML or JSON", llm_d, llm_d.LlmdReport),
+    _format("llmperf summary JSON", llmperf, llmperf.LlmperfSummary),
+    _format("llmperf responses JSON", llmperf, llmperf.LlmperfResponse, "_responses"),
+    _format("InferenceMAX JSON", inference_max, inference_max.InferenceMaxCell),
+    _format("sglang bench_serving JSONL", sglang, sglang.SglangResult),
+    _format("vllm bench serve and sweep JSON", vllm_serve, vllm_serve.VllmResult),
+    _format("vLLM response with speculative metrics", openai_response,
+            openai_response.VllmResponse),
 )
 
 

@@ -6,43 +6,13 @@ gap between chunks is aiperf's inter_chunk_latency. The value of a single-valued
 """
 
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import AfterValidator
-
-from specsim.checked import Broken
 from specsim.errors import FormatError
-from specsim.formats.bench.fields import Foreign, Number, Text, as_mapping, key, part
-from specsim.formats.bench.record import BenchLoad, BenchRun, Stat
-from specsim.formats.bench.shapes import FOLLOWS, NOT_TIMES, OTHER_FIGURES, MetricSpread
+from specsim.formats.bench.fields import Foreign, Number, as_mapping, key, part, stated
+from specsim.formats.bench.record import BenchLoad, BenchRun
+from specsim.formats.bench.shapes import FOLLOWS, NOT_TIMES, OTHER_FIGURES, MetricSpread, TimeSpread
 from specsim.formats.bench.stats import in_flight, rounded
-
-_SECONDS = {
-    "s": 1.0,
-    "sec": 1.0,
-    "seconds": 1.0,
-    "ms": 1e-3,
-    "milliseconds": 1e-3,
-    "us": 1e-6,
-    "ns": 1e-9,
-    "nanoseconds": 1e-9,
-}
-
-
-def _time_unit(unit: str | None) -> str | None:
-    if unit is not None and unit.lower() not in _SECONDS:
-        raise Broken(f"a unit of time ({', '.join(sorted(_SECONDS))})")
-    return unit
-
-
-class TimeMetric(MetricSpread):
-    """A quantity in a unit of time."""
-
-    unit: Annotated[Text, AfterValidator(_time_unit)] = None
-
-    def seconds(self) -> Stat | None:
-        return self.stat(_SECONDS[(self.unit or "ms").lower()])
-
 
 # Metrics of these tools that are left out, and why
 METRICS = {
@@ -64,17 +34,17 @@ class MetricTable(Foreign):
 
     passed_over: ClassVar = {**METRICS, OTHER_FIGURES: "only the mean is read"}
 
-    request_latency: TimeMetric = part(TimeMetric)
-    time_to_first_token: TimeMetric = part(TimeMetric)
-    inter_token_latency: TimeMetric = part(TimeMetric)
-    inter_chunk_latency: TimeMetric | None = None
-    benchmark_duration: TimeMetric = part(TimeMetric)
+    e2el_s: TimeSpread = part(TimeSpread, "request_latency")
+    ttft_s: TimeSpread = part(TimeSpread, "time_to_first_token")
+    tpot_s: TimeSpread = part(TimeSpread, "inter_token_latency")
+    itl_s: TimeSpread | None = key("inter_chunk_latency")
+    benchmark_duration: TimeSpread = part(TimeSpread)
     input_sequence_length: MetricSpread = part(MetricSpread)
     output_sequence_length: MetricSpread = part(MetricSpread)
     request_count: Number = key("request_count.avg")
-    request_throughput: Number = key("request_throughput.avg")
-    output_token_throughput: Number = key("output_token_throughput.avg")
-    effective_concurrency: Number = key("effective_concurrency.avg")
+    request_rate_achieved: Number = key("request_throughput.avg")
+    output_tok_s: Number = key("output_token_throughput.avg")
+    concurrency_mean: Number = key("effective_concurrency.avg")
 
 
 def _total(item: MetricSpread, count: int | None) -> int | None:
@@ -94,44 +64,29 @@ def run_of(table: MetricTable, source: str, name: str, load: BenchLoad) -> Bench
     """The part of a run that both tools state alike. FormatError for a result without any
     latency, which is none of a language model's."""
     completed = rounded(table.request_count)
-    input_total = _total(table.input_sequence_length, completed)
-    output_total = _total(table.output_sequence_length, completed)
-    rate, latency = table.request_throughput, table.request_latency.seconds()
+    inputs, outputs = table.input_sequence_length, table.output_sequence_length
+    output_total = _total(outputs, completed)
+    found = stated(table)
+    rate, latency, duration = (
+        found["request_rate_achieved"], found["e2el_s"], table.benchmark_duration.normal())
     if latency is None:
         raise FormatError(f"{source}: request_latency has no avg; a finished run is expected")
-    duration = table.benchmark_duration.seconds()
     length = duration.mean if duration is not None else None
     if length is None and rate and completed:
         length = completed / rate
-    busy = table.effective_concurrency
-    if busy is None:
-        busy = in_flight(latency, completed, length)
+    if found["concurrency_mean"] is None:
+        found["concurrency_mean"] = in_flight(latency, completed, length)
     if rate is not None and completed and length:
-        rate = completed / length  # the same, without the rounding of a CSV
-    output_rate = table.output_token_throughput
+        found["request_rate_achieved"] = completed / length  # without the rounding of a CSV
     if output_total and length:
-        output_rate = output_total / length
-    gaps = table.inter_chunk_latency
+        found["output_tok_s"] = output_total / length
     run = BenchRun(
-        source=source,
-        format=name,
-        load=load,
-        completed=completed,
-        duration_s=length,
-        input_tokens=input_total,
-        output_tokens=output_total,
-        input_tokens_mean=table.input_sequence_length.mean,
-        output_tokens_mean=table.output_sequence_length.mean,
-        output_tok_s=output_rate,
-        request_rate_achieved=rate,
-        concurrency_mean=busy,
-        ttft_s=table.time_to_first_token.seconds(),
-        tpot_s=table.inter_token_latency.seconds(),
-        itl_s=gaps.seconds() if gaps is not None else None,
-        e2el_s=latency,
+        source=source, format=name, load=load, completed=completed, duration_s=length,
+        input_tokens=_total(inputs, completed), output_tokens=output_total,
+        input_tokens_mean=inputs.mean, output_tokens_mean=outputs.mean, **found,
         warnings=(
             f"{name}'s inter_token_latency is TPOT here; the gap between chunks is "
-            + ("its inter_chunk_latency" if gaps is not None else "not in the file"),
+            + ("its inter_chunk_latency" if table.itl_s is not None else "not in the file"),
         ),
     )
     if run.ttft_s:

@@ -44,16 +44,8 @@ _NATIVE = ("sglang", "sglang-native")
 _RETOKENIZED = ("sglang-oai", "sglang-oai-chat")
 _TIMES = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2el": "e2e_latency"}
 _ENGINES = {"vllm": "vllm", "vllm-chat": "vllm", "trt": "trtllm"}
-
-
-_KEPT = (
-    "backend",
-    "dataset_name",
-    "random_input_len",
-    "random_output_len",
-    "random_range_ratio",
-    "sharegpt_output_len",
-)
+_KEPT = ("backend", "dataset_name", "random_input_len", "random_output_len", "random_range_ratio",
+         "sharegpt_output_len")
 
 
 class SglangResult(Details):
@@ -135,8 +127,7 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
         itl_per_token_s=per_token,
         e2el_s=stats["e2el"],
         acceptance=acceptance,
-        tokens_per_step=sums.tokens_per_step if sums is not None else None,
-        tokens_per_step_basis="chunks" if sums is not None else None,
+        **(sums.per_step() if sums is not None else {}),
         server_args=args,
         requests=rows,
         metadata={

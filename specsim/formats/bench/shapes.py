@@ -6,10 +6,19 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Annotated, ClassVar
 
-from pydantic import BeforeValidator, ConfigDict, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, model_validator
 
 from specsim.checked import Broken
-from specsim.formats.bench.fields import AT_LEAST_0, Count, Counts, Foreign, Number, as_figure, key
+from specsim.formats.bench.fields import (
+    AT_LEAST_0,
+    Count,
+    Counts,
+    Foreign,
+    Number,
+    Text,
+    as_figure,
+    key,
+)
 from specsim.formats.bench.record import BenchAcceptance, Stat
 from specsim.formats.bench.stats import acceptance_from_counts, rates_of_steps, survival
 
@@ -60,6 +69,30 @@ class MetricSpread(Foreign):
             found["p50"] = self.median * scale
         std = None if self.std is None else self.std * scale
         return Stat(self.mean * scale, found.get("p50"), std, found, self.count)
+
+    def normal(self) -> Stat | None:
+        return self.stat()
+
+
+_SECONDS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6,
+            "ns": 1e-9, "nanoseconds": 1e-9}
+
+
+def _time_unit(unit: str | None) -> str | None:
+    if unit is not None and unit.lower().removesuffix("/token") not in _SECONDS:
+        raise Broken(f"a unit of time ({', '.join(sorted(_SECONDS))}, or one of them per token)")
+    return unit
+
+
+class TimeSpread(MetricSpread):
+    """A quantity with its unit of time. usual: the unit where none is named."""
+
+    usual: ClassVar = "ms"
+
+    unit: Annotated[Text, AfterValidator(_time_unit)] = key("unit", "units")
+
+    def normal(self) -> Stat | None:
+        return self.stat(_SECONDS[(self.unit or self.usual).lower().removesuffix("/token")])
 
 
 def _by_accepted(value: object) -> object:

@@ -64,6 +64,10 @@ class Totals:
         return {f.name: getattr(self, f.name) for f in fields(self)
                 if f.name not in ("span_s", "chunks")}
 
+    def per_step(self) -> dict[str, Any]:
+        """The same of steps alone."""
+        return {"tokens_per_step": self.tokens_per_step, "tokens_per_step_basis": "chunks"}
+
 
 def total(rows: Sequence[RequestRow], where: str, duration_s: float | None = None) -> Totals:
     """Sums and statistics of rows. `duration_s` is the run's own length where it is known.

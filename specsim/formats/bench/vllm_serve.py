@@ -11,7 +11,7 @@ says nothing about k or the parallelism unless the user added --metadata.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -129,12 +129,8 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
             stats["ttft"] = stats["tpot"] = None
             warnings.append("the answers were not streamed: no TTFT, TPOT or ITL")
     if sums is not None:
-        for name, stat in (
-            ("ttft", sums.ttft_s),
-            ("tpot", sums.tpot_s),
-            ("itl", sums.itl_s),
-            ("e2el", sums.e2el_s),
-        ):
+        for name in _TIMES:
+            stat: Stat | None = getattr(sums, f"{name}_s")
             warnings += disagreement(name.upper(), stats[name], stat)
             if stat is not None and (stats[name] is not None or name == "e2el"):
                 stats[name] = stat
@@ -160,6 +156,7 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
     failed = item.failed_requests
     if item.ramp_up_strategy is not None:
         warnings.append("the request rate ramps up during the run: it has no single load level")
+    times: dict[str, Any] = {f"{name}_s": stat for name, stat in stats.items()}
     run = BenchRun(
         source=origin,
         format=NAME if sweep is None else SWEEP,
@@ -171,13 +168,9 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
         ),
         failed=sums.failed if failed is None and sums is not None else failed,
         concurrency_mean=busy,
-        ttft_s=stats["ttft"],
-        tpot_s=stats["tpot"],
-        itl_s=stats["itl"],
-        e2el_s=stats["e2el"],
+        **times,
         acceptance=acceptance,
-        tokens_per_step=sums.tokens_per_step if sums is not None else None,
-        tokens_per_step_basis="chunks" if sums is not None else None,
+        **(sums.per_step() if sums is not None else {}),
         server_args=args,
         requests=rows,
         metadata=extra if sweep is None else {**extra, "run_number": f"{sweep:g}"},
