@@ -19,7 +19,9 @@ peak_frac, p, act_traffic, tile_s, k_step_s, tail (1: whole waves; 0: tiles flow
 tail), split_s and split_traffic (cost of splitting k), sag and sag_s (clock loss per doubling
 of the arithmetic beyond sag_s seconds: power limit), row_s and quant_frac (quantising a row of
 activations to 8 bit: start and share of bandwidth), fill_penalty and fill_power (slower steps
-when the last row of tiles is partly filled), tile_MxN_frac (a tile shape's speed).
+when the last row of tiles is partly filled), tile_MxN_frac (a tile shape's speed), unpack_s
+(weight-only kernels: what one SM takes to widen a weight, whatever its bits; few rows wait for it
+where bandwidth is large for the SMs).
 """
 
 from collections.abc import Mapping
@@ -73,6 +75,9 @@ def gemm(device: Device, shape: Gemm, how: Pricing = CALIBRATED) -> KernelTime:
         cold_s *= 1.0 - cache_hits(stored * how.rotated_copies, cache_bytes)
     floor_s = t["floor_s"] + cold_s
     mem_s = (stored + t["act_traffic"] * act) / (bandwidth * t["mem_frac"])
+    unpack_s = t.get("unpack_s", 0.0)
+    if unpack_s and not foreign(device):
+        mem_s = smooth_max(mem_s, n * k * unpack_s / device.sms, t["p"])
     ideal_s = flops / peak
     sag = 1.0
     if ideal_s > t["sag_s"] > 0.0:

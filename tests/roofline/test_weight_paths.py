@@ -59,9 +59,11 @@ def test_a_weight_only_checkpoint_reads_four_bits_and_multiplies_in_sixteen() ->
     unpacked = gemm(b200, Gemm(rows, wide, wide, "nvfp4_w4a16"))
     assert unpacked.seconds > 4 * narrow  # the 16-bit unit is a quarter as fast
     assert unpacked.seconds > 2.0 * rows * wide * wide / b200.flops["bf16"]
-    # One row: the bytes of four bits and their scales, not of sixteen.
-    one = gemm(b200, Gemm(1, wide, wide, "nvfp4_w4a16")).seconds
-    assert one < 0.5 * gemm(b200, Gemm(1, wide, wide, "bf16")).seconds
+    # One row: the bytes of four bits and their scales, not of sixteen (a B200 widens them more
+    # slowly than it reads them: test_marlin_products.py).
+    for device, share in (b200, 0.65), (load_profile("l40s"), 0.32):
+        one = gemm(device, Gemm(1, wide, wide, "nvfp4_w4a16")).seconds
+        assert one < share * gemm(device, Gemm(1, wide, wide, "bf16")).seconds
     # The published checkpoint is of this kind.
     ffn = find_model("Qwen3.6-27B-NVFP4").layers[0].ffn
     assert ffn.weight.name == "nvfp4_w4a16"  # type: ignore[union-attr]

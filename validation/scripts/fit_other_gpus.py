@@ -88,7 +88,7 @@ DONORS = {
     "rtx-pro-6000": {"moe.weight_only": "a100-80gb"},
 }
 # Marlin's dense products were measured nowhere: as on the H200, the 16-bit product of the device
-# with the bandwidth and arithmetic shares of the measured Marlin experts.
+# with the arithmetic share of the measured Marlin experts, and the H200's time to unpack a weight.
 MARLIN = {
     **dict.fromkeys(("a100-80gb", "l40s", "rtx-pro-6000"), "a100-80gb"),
     **dict.fromkeys(("b200", *SIBLINGS["b200"]), "b200"),
@@ -232,13 +232,15 @@ def donated(table: KernelTable, donor: HardwareProfile) -> str:
 
 def marlin_product(profile: HardwareProfile, donor: HardwareProfile) -> str:
     """The weight-only product of a device as TOML."""
-    experts = donor.kernel("moe.weight_only").params
-    shares = {param: experts[param] for param in ("mem_frac", "peak_frac")}
+    shares = {
+        "peak_frac": donor.kernel("moe.weight_only")["peak_frac"],
+        "unpack_s": load_profile("h200-sxm").kernel("gemm.weight_only")["unpack_s"],
+    }
     params = {**profile.kernel("gemm.bf16").params, **shares}
     lines = ['[kernels."gemm.weight_only"]', *(f"{p} = {v!r}" for p, v in sorted(params.items()))]
     lines.append(
-        'source = "assumed: gemm.bf16 with the bandwidth and arithmetic shares of the Marlin '
-        f'experts measured on {donor.title}"'
+        'source = "assumed: gemm.bf16 with the arithmetic share of the Marlin experts measured on '
+        f'{donor.title} and the unpacking time of those on the H200"'
     )
     return "\n".join([*lines, "assumed = true"])
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from common import table
 from kernels.fitting import Fitted, Score
+from kernels.marlin import unpack_s
 
+from specsim.hardware.store import load_profile
 from specsim.roofline.defaults import assumed
 
 MARKER = "# --- fitted kernel tables below this line (validation/scripts/fit_h200_kernels.py) ---"
@@ -24,15 +26,21 @@ class Assumed:
 def assumed_tables(done: Sequence[Fitted]) -> list[Assumed]:
     """Tables for kernels that were not measured, made from those that were."""
     tables = {fitted.fit.name: fitted.params for fitted in done}
-    marlin = tables["moe.weight_only"]
     bf16 = tables["gemm.bf16"]
+    experts = next(fitted for fitted in done if fitted.fit.name == "moe.weight_only")
     return [
         Assumed(
             "gemm.weight_only",
             # Dequantising kernels have no fast path for short k steps or split sizes of their own
-            # in the data: only the two shares that the expert kernel shows are taken over.
-            {**bf16, "mem_frac": marlin["mem_frac"], "peak_frac": marlin["peak_frac"]},
-            "gemm.bf16 with the bandwidth and arithmetic shares of the measured Marlin experts",
+            # in the data: only what the expert kernel shows is taken over.
+            {
+                **bf16, "peak_frac": tables["moe.weight_only"]["peak_frac"],
+                "unpack_s": unpack_s(
+                    load_profile("h200-sxm"), experts.fit.rows, bf16["mem_frac"], bf16["p"]
+                ),
+            },
+            "gemm.bf16 with the arithmetic share and the unpacking time of the measured Marlin "
+            "experts",
         ),
         Assumed(
             "all_reduce.fused", tables["all_reduce@trtllm"],
