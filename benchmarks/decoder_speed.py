@@ -41,7 +41,7 @@ from specsim.decoder.config import ModelConfig
 from specsim.decoder.drafters.eagle import EagleWeights, shipped_head
 from specsim.decoder.models import TORCH_DTYPES, LoadedModel, load_model
 from specsim.decoder.tokenizer import Tokenizer
-from specsim.measure import gemm
+from specsim.measure import kernels
 from specsim.measure.environment import device_facts, git_sha, now, software
 from specsim.measure.models import find_model
 from specsim.measure.preload import StepCase, run_steps
@@ -205,7 +205,7 @@ def split(report: Report, memory: Bandwidth, rounds: int) -> None:
     with torch.inference_mode():
         memory.probe(size)
         times = run_steps(model, StepCase("none", 0, 1, 128), limits)
-        (job,) = gemm.jobs(shape, (1,), "bf16")
+        (job,) = kernels.product_jobs(shape, (1,), "bf16")
         found = {r.shape["matrix"]: r.timing for r in job.run(session)}
         memory.probe(size)
         plain_torch = load_model(dtype="bf16", native=False).model

@@ -19,10 +19,9 @@ from specsim.accuracy.run_serving import (
     seeds_for,
     serving_system,
 )
-from specsim.calibrate.ledger import runs_seen, split_of
 from specsim.calibrate.price import Models, RecordPricer
 from specsim.calibrate.records import Measurement
-from specsim.calibrate.samples import FitSample, faults, samples
+from specsim.calibrate.samples import FitSample, faults, runs_seen, samples, split_of
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.engine_profile import EngineProfile

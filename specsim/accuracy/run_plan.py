@@ -7,12 +7,22 @@ simulation predicts; plain, and drafted by a one-layer head of random weights wi
 (a head drafts in every step, unlike an n-gram lookup); each `repeats` times with other arrivals.
 """
 
+import json
+import os
 import random
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
+from pathlib import Path
+from typing import Any
 
-from specsim.accuracy.run_serving import ServingLoad
-from specsim.errors import UsageError
+from specsim.accuracy.compare import AccuracyReport, Row
+from specsim.accuracy.run_serving import FIGURES, ServingLoad
+from specsim.checked import json_value
+from specsim.errors import FormatError, UsageError
+from specsim.files import file_text, told, write_whole
+from specsim.jsonable import json_text
 
 MEASURE_SHARE = 0.45  # of the budget
 LEAST_REQUESTS = 8
@@ -101,3 +111,139 @@ def load_for(
     gaps = [0.0, *(rng.expovariate(rate) for _ in range(count - 1))]
     return ServingLoad(name, k, plan.alpha, plan.max_num_seqs, plan.prompt_len, plan.output_len,
                        tuple(accumulate(gaps)))
+
+
+MAX_FILE_BYTES = 100_000_000
+
+
+@dataclass
+class WorkFolder:
+    """The work folder: what is done is kept, and a later call goes on.
+
+        plan.json          the plan; a folder belongs to one
+        records.jsonl      of `specsim measure`
+        profile.toml, profile-engine.toml, calibration.json
+        serving.jsonl      one line per load: first its prediction, then, once served, its
+                           measurement
+
+    A prediction is written before its load is served, with the time, and is never written again."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.records = self.folder / "records.jsonl"
+        self.profile = self.folder / "profile.toml"
+        self.calibration = self.folder / "calibration.json"
+        self.serving = self.folder / "serving.jsonl"
+
+    def open(self, plan: RunPlan) -> None:
+        """Make the folder, or check that it belongs to the same plan. UsageError otherwise."""
+        path = self.folder / "plan.json"
+        wanted = json_text(plan.to_dict(), indent=1)
+        if not path.exists():
+            write_whole(path, wanted + "\n")
+        elif json_value(file_text(path), str(path)) != json.loads(wanted):
+            raise UsageError(
+                f"{self.folder} holds a run of another plan; choose another --work folder"
+            )
+
+    def lines(self) -> Iterator[dict[str, object]]:
+        """Whole lines of serving.jsonl; one cut short by a killed run is passed over."""
+        if not self.serving.exists():
+            return
+        if self.serving.stat().st_size > MAX_FILE_BYTES:
+            raise FormatError(f"{self.serving} is larger than {MAX_FILE_BYTES} bytes")
+        for number, line in enumerate(self.serving.read_bytes().split(b"\n"), 1):
+            if not line.strip():
+                continue
+            try:
+                found = json.loads(line)
+                _ = found["load"], found["what"]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                if not line.endswith(b"}"):
+                    continue
+                raise FormatError(f"{self.serving} line {number} is no line of a run") from None
+            yield found
+
+    def done(self) -> tuple[dict[str, dict[str, object]], dict[str, dict[str, object]]]:
+        """(predictions, measurements) by the key of their load."""
+        predicted: dict[str, dict[str, object]] = {}
+        measured: dict[str, dict[str, object]] = {}
+        for line in self.lines():
+            (predicted if line["what"] == "predicted" else measured)[str(line["load"])] = line
+        return predicted, measured
+
+    def add(self, line: dict[str, object]) -> None:
+        """Append a line; flushed, so that stopping at any moment loses nothing finished."""
+        with told(self.serving, FormatError), self.serving.open("ab") as file:
+            # Begins a line of its own, whatever a killed run left of the one before.
+            file.write((b"\n" if file.tell() else b"") + json_text(line).encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def load_key(method: tuple[str, int], how: str, repeat: int) -> str:
+    """'ngram k=3, Poisson 60 %, run 2'."""
+    name, k = method
+    return f"{f'{name} k={k}' if k else 'plain'}, {how}, run {repeat + 1}"
+
+
+def situation(key: str) -> str:
+    """The key without its repeat."""
+    return key.rsplit(", run ", 1)[0]
+
+
+def serving_rows(
+    predicted: Mapping[str, Mapping[str, object]], measured: Mapping[str, Mapping[str, object]]
+) -> list[Row]:
+    """Rows of all situations that were served at least once, one per figure: the mean over repeats
+    of what was measured beside the mean of what was predicted before each of them, with the
+    relative standard deviation of the measured one."""
+    repeats: dict[str, list[str]] = {}
+    for key in measured:
+        if key in predicted:
+            repeats.setdefault(situation(key), []).append(key)
+    rows = []
+    for name, keys in repeats.items():
+        for figure in FIGURES:
+            found = [_figure(measured[key], figure) for key in keys]
+            expected = [_figure(predicted[key], figure) for key in keys]
+            mean = statistics.fmean(found)
+            spread = statistics.stdev(found) / mean if len(found) > 1 and mean else None
+            rows.append(Row(name, figure, mean, statistics.fmean(expected), spread=spread,
+                            note=f"{len(found)} runs"))
+    return rows
+
+
+def _figure(line: Mapping[str, object], name: str) -> float:
+    figures = line["figures"]
+    assert isinstance(figures, dict)
+    return float(figures[name])
+
+
+def run_comparison(
+    step_rows: Iterable[Row], served: Sequence[Row], provenance: Mapping[str, object],
+    warnings: Iterable[str] = (),
+) -> AccuracyReport:
+    return AccuracyReport("run", "this machine: predicted before it was measured",
+                      (*step_rows, *served), dict(provenance), (), tuple(warnings))
+
+
+def verdicts(found: AccuracyReport, scale: float = 1.0) -> dict[str, dict[str, Any]]:
+    """Each bar beside what was found; inside: both limits hold. scale: of the bars, for short
+    runs."""
+    summary = found.summary()
+    out: dict[str, dict[str, Any]] = {}
+    for metric, (bar_median, bar_p90) in BARS.items():
+        if metric not in summary:
+            continue
+        item, median = summary[metric], bar_median * scale
+        p90 = None if bar_p90 is None else bar_p90 * scale
+        out[metric] = {
+            "bar_median": median, "median_abs_error": item["median_abs_error"], "bar_p90": p90,
+            "p90_abs_error": item["p90_abs_error"], "worst": item["worst"],
+            "count": item["count"],
+            "inside": item["median_abs_error"] <= median and (
+                p90 is None or item["p90_abs_error"] <= p90),
+        }
+    return out

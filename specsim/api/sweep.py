@@ -20,8 +20,7 @@ from specsim.options.sizing import SweepOptions
 from specsim.options.values import parse_concurrency, parse_rates, shown
 from specsim.planning.executors.choose import open_executor
 from specsim.planning.executors.local import leave_import
-from specsim.planning.sweep import RUNS, Sweep
-from specsim.planning.sweep_file import SweepShape, read_definition
+from specsim.planning.sweep import RUNS, Sweep, SweepShape, read_definition
 from specsim.planning.sweep_journal import Journal
 from specsim.planning.sweep_run import SweepRun, run_sweep
 from specsim.report.blocks import Section

@@ -19,10 +19,9 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from specsim.calibrate.ledger import run_id
 from specsim.calibrate.price import RecordPricer
 from specsim.calibrate.records import Measurement
-from specsim.calibrate.samples import FitSample
+from specsim.calibrate.samples import FitSample, run_id
 from specsim.latency.engine_profile import EngineProfile, Overheads
 
 NAMES = ("step_s", "seq_s", "spec_step_s", "ngram_seq_s", "draft_pass_s")

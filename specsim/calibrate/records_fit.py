@@ -17,12 +17,11 @@ from statistics import median
 
 from specsim.calibrate.fit import Fit, FitPoint, FitProblem
 from specsim.calibrate.host import HostFit, fit_host
-from specsim.calibrate.ledger import FIT_PARTS, run_id
 from specsim.calibrate.parameters import Parameter, free_parameters, starting_tables, with_values
 from specsim.calibrate.peaks import own_figures
 from specsim.calibrate.price import Models, RecordPricer, tables_of
 from specsim.calibrate.records import Measurement, RunHeader, read_records
-from specsim.calibrate.samples import FitSample, faults, samples
+from specsim.calibrate.samples import FIT_PARTS, FitSample, faults, run_id, samples
 from specsim.errors import CalibrationError
 from specsim.hardware.profile import HardwareProfile, KernelTable
 from specsim.latency.engine_profile import EngineProfile

@@ -13,13 +13,17 @@ The relative uncertainty of what is kept is that of its median over the repeats 
 its samples), never less than LEAST. On a GPU only the spread counts.
 """
 
+import hashlib
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from specsim.calibrate.records import Measurement
+from specsim.calibrate.records import Measurement, RunHeader
 from specsim.calibrate.summary import quantile
+from specsim.hardware.profile import HardwareProfile
+from specsim.jsonable import json_text
 
 CONTENDED = 0.85
 SLOW = 0.75
@@ -106,3 +110,26 @@ def on_cpu(record: Measurement) -> bool:
 def faults(found: Sequence[FitSample]) -> dict[str, int]:
     """How many samples are left out, by reason."""
     return dict(Counter(sample.fault for sample in found if sample.fault))
+
+
+FIT_PARTS = "ABCDFG"
+_RUN = re.compile(r"run ([0-9a-f]{12})\b")
+
+
+def run_id(run: RunHeader) -> str:
+    """12 hexadecimal digits that tell runs apart: a run that is continued keeps its id."""
+    text = json_text(run.identity(), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def runs_seen(profile: HardwareProfile) -> set[str]:
+    """Ids of the runs (see `run_id`) that the profile's kernel tables were fitted on."""
+    return {found for table in profile.kernels.values() for found in _RUN.findall(table.source)}
+
+
+def split_of(record: Measurement, seen: Iterable[str]) -> str:
+    """'fitted' for a point that a fit of these runs used, else 'held-out'. Kernel points and
+    prompts are what a fit may use; whole steps and serving (E, H) are kept to judge it, except a
+    few steps that give the engine's own time per step (see `calibrate.host`)."""
+    known = record.run is not None and run_id(record.run) in seen
+    return "fitted" if known and record.part in FIT_PARTS else "held-out"

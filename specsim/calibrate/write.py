@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from specsim.calibrate.ledger import run_id
 from specsim.calibrate.records_fit import Outcome, parameter_rows
+from specsim.calibrate.samples import run_id
 from specsim.calibrate.summary import error_summary
 from specsim.errors import UsageError
 from specsim.files import write_whole

@@ -16,8 +16,7 @@ from specsim.units import counted
 
 if TYPE_CHECKING:
     from specsim.accuracy.compare import AccuracyReport
-    from specsim.accuracy.run_plan import RunPlan
-    from specsim.accuracy.run_state import WorkFolder
+    from specsim.accuracy.run_plan import RunPlan, WorkFolder
     from specsim.calibrate.records_fit import Outcome
     from specsim.decoder.config import ModelConfig
     from specsim.measure.run import MeasurePlan
@@ -36,9 +35,7 @@ def run(options: ValidateRunCommand) -> None:
     and compares. On the CPU; a GPU is validated with `measure`, `calibrate` and `validate records`.
     Ctrl-C keeps what is done; the same command goes on. Exit code 1 if a metric's median error is
     above --max-error, or with --short above its wide bar."""
-    from specsim.accuracy.run_compare import verdicts
-    from specsim.accuracy.run_plan import full_plan, short_plan
-    from specsim.accuracy.run_state import WorkFolder
+    from specsim.accuracy.run_plan import WorkFolder, full_plan, short_plan, verdicts
     from specsim.options.values import parse_duration
     from specsim.report.doc import Doc
     from specsim.report.live import validated_section
@@ -204,9 +201,8 @@ def _serve_all(
     """Predict and serve every load that is not done yet; whether it was interrupted."""
     import torch
 
-    from specsim.accuracy.run_plan import load_for
+    from specsim.accuracy.run_plan import load_for, load_key
     from specsim.accuracy.run_serving import predict_serving, seeds_for, serving_system
-    from specsim.accuracy.run_state import load_key
     from specsim.api.calibrate_records import DECODER
     from specsim.calibrate.price import Models
     from specsim.commands.validate_run_serve import make_engine, serve
@@ -270,7 +266,7 @@ def _comparison(
     """What there is so far; None before anything could be predicted."""
     from specsim.accuracy.compare import Row
     from specsim.accuracy.records import name_of
-    from specsim.accuracy.run_compare import run_comparison, serving_rows
+    from specsim.accuracy.run_plan import run_comparison, serving_rows
     from specsim.measure.environment import git_sha, now
 
     if outcome is None:

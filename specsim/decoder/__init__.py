@@ -6,7 +6,7 @@ The package knows nothing of rooflines or simulation; it meets them only in meas
     options       what a run is: slots, draft length, dtype, sampling of each request
     models, fetch  find and load a model: folder, GGUF file, SmolLM2 (fetched once), random weights
     weights, gguf_files, gguf_tokenizer, tokenizer          files
-    layers, moe, transformer, attention, kv_cache           the forward pass
+    layers, transformer, attention, kv_cache                the forward pass
     kernels, native(_ops), triton_kernels   the fused kernels: torch, numba (CPU), Triton (CUDA)
     state, sampling, step                   one draft-verify-sample-commit step, tensors only
     drafters, build                         draft model, EAGLE/MTP head, n-gram, suffix, early exit

@@ -20,8 +20,7 @@ from specsim.decoder.attention import AttentionBackend, BatchRows, KVCache, Pass
 from specsim.decoder.config import ModelConfig
 from specsim.decoder.kernels import ops_for
 from specsim.decoder.kv_cache import BlockTable
-from specsim.decoder.layers import GateUp, Linear, RMSNorm, linear_factory, rope_table
-from specsim.decoder.moe import ExpertLayer
+from specsim.decoder.layers import ExpertLayer, GateUp, Linear, RMSNorm, linear_factory, rope_table
 from specsim.decoder.weights import LayerWeights, WeightSource
 from specsim.errors import CapacityError
 

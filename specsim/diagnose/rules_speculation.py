@@ -12,8 +12,8 @@ GAIN is the margin around break-even in which neither a gain nor a loss is claim
 predictions was right outside it for 98 of 100 public measurements (validation/reports/report.md).
 """
 
-from specsim.diagnose.drafting_cost import RARELY
 from specsim.diagnose.evidence import FEW_DRAFTS
+from specsim.diagnose.expected import RARELY
 from specsim.diagnose.finding import PREDICTED, Case, Fact, Finding, known
 
 GAIN = 0.03

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from specsim.data import data_table
-from specsim.measure import attention, ceilings, gemm, moe, sampling, serving, steps
+from specsim.measure import kernels, serving, steps
 from specsim.measure.models import MeasuredModel
 from specsim.measure.preload import StepCase
 from specsim.measure.serving import DecoderLoad
@@ -72,18 +72,18 @@ def jobs_for(
     """All jobs in order. models: dense ones, small to large; the smallest drafts for the largest
     where their vocabularies agree. experts: the model of part F, None to leave it out."""
     small, large = models[0], models[-1]
-    out = ceilings.jobs(grid.stream_bytes, grid.cube, 400, dtype)
+    out = kernels.ceiling_jobs(grid.stream_bytes, grid.cube, 400, dtype)
     for model in models:
-        out += gemm.jobs(model, grid.gemm_rows, dtype)
+        out += kernels.product_jobs(model, grid.gemm_rows, dtype)
     for model in models:
-        out += attention.jobs(model, grid.attention, dtype, device)
-    out += sampling.jobs(small, grid.sampling, draft_probs=True)
+        out += kernels.attention_jobs(model, grid.attention, dtype, device)
+    out += kernels.sampling_jobs(small, grid.sampling, draft_probs=True)
     for model in models:
         out += steps.step_jobs(model, grid.steps, dtype, device)
     if len(models) > 1 and small.config.vocab_size == large.config.vocab_size:
         out += steps.step_jobs(large, grid.draft_steps, dtype, device, draft=small)
     if experts is not None:
-        out += moe.jobs(experts, grid.moe_tokens, dtype)
+        out += kernels.expert_jobs(experts, grid.moe_tokens, dtype)
     for model in models:
         out += steps.prefill_jobs(model, grid.prompts, dtype)
     return out + serving.jobs(small if device == "cpu" else large, grid.serving, grid.shares, dtype)

@@ -14,7 +14,7 @@ from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
 from specsim.decoder.slots import EngineRequest
 from specsim.decoder.transformer import Transformer
-from specsim.measure.gemm import matrices
+from specsim.measure.kernels import matrices
 from specsim.measure.models import MeasuredModel
 from specsim.measure.preload import StepCase, run_steps
 from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Session, measured

@@ -6,9 +6,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from specsim.accuracy.run_compare import run_comparison, serving_rows, verdicts
-from specsim.accuracy.run_plan import full_plan, load_for, short_plan
-from specsim.accuracy.run_state import WorkFolder, load_key, situation
+from specsim.accuracy.run_plan import (
+    WorkFolder,
+    full_plan,
+    load_for,
+    load_key,
+    run_comparison,
+    serving_rows,
+    short_plan,
+    situation,
+    verdicts,
+)
 from specsim.commands import app
 from specsim.errors import UsageError
 

@@ -17,9 +17,9 @@ from calibrate_samples import (
     measured,
     step_shapes,
 )
-from specsim.calibrate.ledger import run_id, runs_seen, split_of
 from specsim.calibrate.parameters import Parameter
 from specsim.calibrate.records_fit import Data, Outcome, calibrate, read_all
+from specsim.calibrate.samples import run_id, runs_seen, split_of
 from specsim.calibrate.write import engine_path, report, write_outcome
 from specsim.errors import CalibrationError, ProfileError
 from specsim.hardware.profile import HardwareProfile

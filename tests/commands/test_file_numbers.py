@@ -26,7 +26,7 @@ from specsim.formats.speculative_config import parse_speculative_config
 from specsim.hardware.store import load_profile
 from specsim.hardware.toml_file import to_toml
 from specsim.planning.fleet_file import read_fleet
-from specsim.planning.sweep_file import read_definition
+from specsim.planning.sweep import read_definition
 
 HOSTILE = (0, -1, 1e-300, 1e-30, 1e-9, 0.5, 2, 1e9, 10**20, 1e300, math.inf, math.nan, True, "x",
            "", [], [1, 2], {}, [{}])

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 from decoder_helpers import LLAMA, make_model
 from specsim.decoder.layers import (
+    ExpertLayer,
     GateUp,
     PackedLinear,
     PlainLinear,
@@ -15,7 +16,6 @@ from specsim.decoder.layers import (
     rope_table,
     rotate,
 )
-from specsim.decoder.moe import ExpertLayer
 from specsim.decoder.weights import pair_rows
 from specsim.errors import UsageError
 

@@ -10,7 +10,7 @@ from specsim.decoder.options import DecoderOptions
 from specsim.decoder.slots import EngineRequest
 from specsim.decoder.transformer import ModelOptions, Transformer
 from specsim.decoder.weights import RandomSource
-from specsim.measure import attention, ceilings, gemm, moe, preload, sampling, serving, steps
+from specsim.measure import kernels, preload, serving, steps
 from specsim.measure.grid import grid_for, jobs_for
 from specsim.measure.models import default_models, default_moe, find_model
 from specsim.measure.preload import StepCase
@@ -40,7 +40,7 @@ def model():
 
 def test_ceilings_report_rates_and_set_the_estimates() -> None:
     s = session()
-    got = readings(ceilings.jobs((1 << 20, 1 << 22), 64, 5, "fp32"), s)
+    got = readings(kernels.ceiling_jobs((1 << 20, 1 << 22), 64, 5, "fp32"), s)
     by_op = {(r.shape.get("op"), r.shape.get("bytes")): r for r in got}
     read, copy = by_op["read", 1 << 22], by_op["copy", 1 << 22]
     assert read.values["bytes_per_s"] == pytest.approx((1 << 22) / read.timing.min_s)
@@ -54,7 +54,7 @@ def test_ceilings_report_rates_and_set_the_estimates() -> None:
 
 
 def test_products_have_the_models_shapes() -> None:
-    got = readings(gemm.jobs(tiny(), (1, 3), "fp32"))
+    got = readings(kernels.product_jobs(tiny(), (1, 3), "fp32"))
     shapes = {(r.shape["matrix"], r.shape["n"], r.shape["k"]) for r in got}
     # (4 + 2*2) heads of 8; gate and up of 64; vocabulary 97
     assert shapes == {("qkv", 64, 32), ("o", 32, 32), ("gate_up", 128, 32), ("down", 32, 64),
@@ -65,21 +65,21 @@ def test_products_have_the_models_shapes() -> None:
 def test_products_match_the_parameter_count() -> None:
     """The matrices are all weights but norms and the embedding."""
     total = sum(n * k * (1 if name == "lm_head" else TINY.num_layers)
-                for name, (n, k) in gemm.matrices(TINY).items())
+                for name, (n, k) in kernels.matrices(TINY).items())
     norms = TINY.hidden_size * (2 * TINY.num_layers + 1)
     assert total + norms == TINY.num_parameters()  # tied: the embedding is the head
     assert steps.weights(TINY) == total
 
 
 def test_attention_points_and_their_limit() -> None:
-    got = readings(attention.jobs(tiny(), ((1, 1, 16), (3, 4, 16)), "fp32", "cpu"))
+    got = readings(kernels.attention_jobs(tiny(), ((1, 1, 16), (3, 4, 16)), "fp32", "cpu"))
     assert [(r.shape["seqs"], r.shape["q_len"]) for r in got] == [(1, 1), (3, 4)]
     assert got[0].shape["heads"] == 4 and got[0].shape["kv_heads"] == 2
-    assert attention.jobs(tiny(), ((10**6, 1, 10**6),), "fp32", "cpu") == []
+    assert kernels.attention_jobs(tiny(), ((10**6, 1, 10**6),), "fp32", "cpu") == []
 
 
 def test_sampling_runs_every_mode_and_commits_nothing() -> None:
-    jobs = sampling.jobs(tiny(), ((2, 0), (2, 3)), draft_probs=True)
+    jobs = kernels.sampling_jobs(tiny(), ((2, 0), (2, 3)), draft_probs=True)
     got = readings(jobs)
     kinds = [(r.shape["mode"], r.shape["k"], r.shape["draft_probs"]) for r in got]
     assert len(set(kinds)) == len(kinds) == 3 + 3 + 2
@@ -155,7 +155,7 @@ def test_prompts_give_a_point_per_chunk() -> None:
 
 
 def test_experts_are_counted() -> None:
-    got = readings(moe.jobs(experts(), (1, 16), "fp32"))
+    got = readings(kernels.expert_jobs(experts(), (1, 16), "fp32"))
     assert got[0].values["distinct_experts"] == 2.0  # one token: its top 2
     assert 2.0 < got[1].values["distinct_experts"] <= 8.0
 
@@ -211,7 +211,7 @@ def test_grids_are_complete_and_in_order(device, name) -> None:
 
 def test_what_a_model_has_no_positions_for_is_left_out() -> None:
     """TINY has 512."""
-    assert attention.jobs(tiny(), ((1, 4, 512),), "fp32", "cpu") == []
+    assert kernels.attention_jobs(tiny(), ((1, 4, 512),), "fp32", "cpu") == []
     assert steps.step_jobs(tiny(), (("none", 0, 1, 500),), "fp32", "cpu") == []
     assert steps.prefill_jobs(tiny(), ((512, 512),), "fp32") == []
     long = serving.DecoderLoad("none", 0, 0.0, 1, prompt_len=400, output_len=200, burst=1,

@@ -21,8 +21,7 @@ from specsim.options.tables import real
 from specsim.planning.capacity_demand import read_demand
 from specsim.planning.fleet_file import fleet_from, read_fleet
 from specsim.planning.fleet_pack import Piece, devices_of, pack
-from specsim.planning.sweep import written
-from specsim.planning.sweep_file import read_definition
+from specsim.planning.sweep import read_definition, written
 from specsim.planning.sweep_journal import Journal
 from specsim.planning.sweep_run import row_of
 from specsim.report.tables import to_csv

@@ -17,10 +17,9 @@ from common import MEASURED, read_json, table, write_json, write_text
 
 from specsim.accuracy.compare import AccuracyReport
 from specsim.accuracy.records import compare_records
-from specsim.calibrate.ledger import FIT_PARTS
 from specsim.calibrate.price import Models, RecordPricer
 from specsim.calibrate.records_fit import Outcome, calibrate, read_all
-from specsim.calibrate.samples import samples
+from specsim.calibrate.samples import FIT_PARTS, samples
 from specsim.calibrate.summary import error_summary
 from specsim.calibrate.write import report, write_outcome
 from specsim.hardware.store import load_profile
