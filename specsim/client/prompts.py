@@ -35,9 +35,10 @@ class Prompt:
 
 
 def read_prompts(
-    path: Path, output_tokens: int | None = None, limit: int = MAX_PROMPTS
+    path: Path, output_tokens: int | None = None, limit: int = MAX_PROMPTS, *, plain: bool = False
 ) -> list[Prompt]:
-    """Prompts of a JSON lines file. output_tokens replaces what the lines say.
+    """Prompts of a JSON lines file. output_tokens replaces what the lines say. plain: lines of text
+    are prompts too, token ids are none.
 
     FormatError with the line's number for what cannot be read."""
     text = file_text(path, MAX_FILE_BYTES)
@@ -47,7 +48,12 @@ def read_prompts(
             continue
         if len(prompts) >= limit:
             break
+        if plain and not line.lstrip().startswith("{"):
+            prompts.append(Prompt(line.strip(), output_tokens or DEFAULT_OUTPUT_TOKENS))
+            continue
         prompts.append(_prompt(line, f"{path} line {number}", output_tokens))
+        if plain and not isinstance(prompts[-1].content, str):
+            raise FormatError(f"{path} line {number} has no prompt; give one with text")
     if not prompts:
         raise FormatError(f"{path} holds no prompt; write one JSON object per line")
     return prompts

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specsim.client.prompts import read_prompts
 from specsim.commands import decoder_setup as d
 from specsim.commands.bind import INTERRUPTED, Ended, command
-from specsim.errors import FormatError, UsageError
-from specsim.files import text_of, write_whole
+from specsim.errors import UsageError
+from specsim.files import write_whole
 from specsim.jsonable import json_text
 from specsim.options.local import TrainHeadCommand
 from specsim.options.values import parse_duration
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 _ANSWERS, _RESERVE = 0.4, 0.08
 _BATCH = 32  # prompts answered side by side
 _JUDGED = 12  # held-out prompts decoded with the finished head
-_MAX_PROMPTS_BYTES = 200_000_000
 
 
 @command(
@@ -41,7 +41,8 @@ def train_head(options: TrainHeadCommand) -> None:
     and weights; the same command goes on where it stopped."""
     started = time.monotonic()
     budget_s = parse_duration(options.budget, "--budget")
-    given = None if options.prompts is None else read_prompts(options.prompts)
+    given = None if options.prompts is None else [
+        str(prompt.content) for prompt in read_prompts(options.prompts, plain=True)]
     d.need(d.DECODER_PACKAGES, "train-head")
     d.prepare_torch(options.threads)
 
@@ -266,38 +267,6 @@ class _Job:
         return {"judged_requests": len(chosen), "num_speculative_tokens": k,
                 "acceptance_length": round(stats.acceptance_length, 4),
                 "acceptance_per_position": per_position}
-
-
-def read_prompts(path: Path) -> list[str]:
-    """Prompts of a file: JSON lines with `prompt`, `question`, `text` or `turns`, or plain lines.
-
-    Raises FormatError naming the line that cannot be read.
-    """
-    large = f"larger than {_MAX_PROMPTS_BYTES} bytes; give fewer prompts"
-    hint = "give prompts as JSON lines"
-    text = text_of(path, _MAX_PROMPTS_BYTES, "give a file of prompts", large, hint)
-    out = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        prompt: object = line.strip()
-        if line.lstrip().startswith("{"):
-            try:
-                raw = json.loads(line)
-            except ValueError as error:
-                raise FormatError(f"{path} line {number} is not valid JSON: {error}") from None
-            prompt = next((raw[key] for key in ("prompt", "question", "text") if key in raw), None)
-            if prompt is None and isinstance(raw.get("turns"), list) and raw["turns"]:
-                prompt = raw["turns"][0]
-        if not isinstance(prompt, str) or not prompt.strip():
-            raise FormatError(
-                f"{path} line {number} has no prompt; give a `prompt`, `question`, `text` or "
-                "`turns` with text"
-            )
-        out.append(prompt)
-    if not out:
-        raise FormatError(f"{path} holds no prompts; give one per line")
-    return out
 
 
 def _digest(prompts: list[str] | None) -> str:

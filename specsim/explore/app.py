@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pydantic import Field
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -25,10 +25,10 @@ from specsim.errors import SpecSimError, one_line
 from specsim.explore.answers import Answer, Answers
 from specsim.explore.fields import Choice, field_of
 from specsim.explore.page import page_text
-from specsim.serve.bodies import Body, parse_object, read
-from specsim.serve.errors import ApiError, bad
+from specsim.serve.bodies import Body, read
+from specsim.serve.errors import ApiError, answer, bad, handlers
 from specsim.serve.listening import HostGuard, host_names
-from specsim.serve.streaming import read_body, unless_gone
+from specsim.serve.streaming import read_object, unless_gone
 
 MAX_BODY_BYTES = 64 << 10
 BODY_TIMEOUT_S = 10.0
@@ -62,16 +62,13 @@ def create_app(start: Choice, token: str) -> ASGIApp:
         text = await asyncio.get_running_loop().run_in_executor(thread, _opened, answers, start)
         return HTMLResponse(text, headers=HEADERS)
 
-    def route(path: str, answer: Callable[[Asked], Answer]) -> Route:
+    def route(path: str, make: Callable[[Asked], Answer]) -> Route:
         async def endpoint(request: Request) -> Response:
             check(request)
-            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if kind != "application/json":
-                raise ApiError(415, f"Content-Type is {kind!r}; send application/json")
-            raw = await read_body(request, MAX_BODY_BYTES, BODY_TIMEOUT_S, "shorten it")
-            asked = read(Asked, parse_object(raw))
+            raw = await read_object(request, MAX_BODY_BYTES, BODY_TIMEOUT_S, "shorten it")
+            asked = read(Asked, raw)
             loop = asyncio.get_running_loop()
-            work = loop.run_in_executor(thread, answer, asked)
+            work = loop.run_in_executor(thread, make, asked)
             return JSONResponse(await unless_gone(request.receive, work), headers=HEADERS)
 
         return Route(path, endpoint, methods=["POST"])
@@ -84,10 +81,7 @@ def create_app(start: Choice, token: str) -> ASGIApp:
             route("/step", lambda a: answers.step(a.choice, a.point)),
             route("/share", lambda a: answers.share(a.choice, a.pinned)),
         ],
-        exception_handlers={
-            ApiError: _api_error, SpecSimError: _refused, HTTPException: _http_error,
-            ClientDisconnect: _left, Exception: _bug,
-        },
+        exception_handlers=handlers(HEADERS) | {SpecSimError: _refused, HTTPException: _http_error},
     )
     return HostGuard(app, host_names("127.0.0.1") or ())
 
@@ -108,31 +102,13 @@ def _settled(answers: Answers, asked: Asked) -> Answer:
     return found
 
 
-def _json(error: ApiError) -> Response:
-    return JSONResponse(error.body(), error.status, headers={**HEADERS, **error.headers})
-
-
-async def _api_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
-    return _json(error)
-
-
 async def _refused(_: Request, error: Exception) -> Response:
     """What the user of the page can correct, with the field where."""
     message = one_line(error)
-    return _json(bad(message, field_of(message)))
+    return answer(bad(message, field_of(message)), HEADERS)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _json(ApiError(error.status_code,
-                          f"{request.method} {request.url.path[:100]} is not served here"))
-
-
-async def _left(_: Request, __: Exception) -> Response:
-    """Nobody reads this: the page asks for something else by now."""
-    return Response(status_code=499)
-
-
-async def _bug(_: Request, error: Exception) -> Response:
-    return _json(ApiError(500, f"internal error: {type(error).__name__}"))
+    words = f"{request.method} {request.url.path[:100]} is not served here"
+    return answer(ApiError(error.status_code, words), HEADERS)

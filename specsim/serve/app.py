@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, contextmanager
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -25,15 +25,14 @@ from specsim.decoder.engine import Engine
 from specsim.decoder.options import SamplingParams
 from specsim.decoder.tokenizer import Tokenizer
 from specsim.errors import SpecSimError, closest
-from specsim.serve.bodies import parse_object
 from specsim.serve.engine_thread import EngineThread, ServedRequest, Update
-from specsim.serve.errors import ApiError, bad
+from specsim.serve.errors import ApiError, bad, handlers
 from specsim.serve.listening import HostGuard
 from specsim.serve.log_lines import LogLines
 from specsim.serve.protocol import Call, check_model, parse_call
 from specsim.serve.replies import AnswerChoice, Replies
 from specsim.serve.settings import ServeSettings, body_limit
-from specsim.serve.streaming import DONE, EventResponse, event, read_body, unless_gone
+from specsim.serve.streaming import DONE, EventResponse, event, read_object, unless_gone
 from specsim.serve.tokenizing import TokenizingPool
 from specsim.version import __version__
 
@@ -178,11 +177,7 @@ def create_app(service: Service) -> ASGIApp:
     limit = body_limit(service.max_model_len)
 
     async def answer(request: Request, chat: bool) -> Response:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            # Also what keeps web pages from sending requests here without asking.
-            raise ApiError(415, f"Content-Type is {kind!r}; send application/json")
-        raw = parse_object(await read_body(request, limit, settings.body_timeout_s))
+        raw = await read_object(request, limit, settings.body_timeout_s)
         arrival_s = service.engine.clock()
         service.check_alive()
         check_model(raw, settings.model_name)
@@ -237,16 +232,10 @@ def create_app(service: Service) -> ASGIApp:
             Route("/v1/chat/completions", chat, methods=["POST"]),
             Route("/health", health), Route("/version", version), Route("/metrics", metrics),
         ],
-        exception_handlers={ApiError: _api_error, HTTPException: _http_error,
-                            ClientDisconnect: _left, Exception: _bug},
+        exception_handlers={**handlers(), HTTPException: _http_error},
         lifespan=lifespan,
     )
     return app if settings.allowed_hosts is None else HostGuard(app, settings.allowed_hosts)
-
-
-async def _api_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
-    return JSONResponse(error.body(), error.status, headers=error.headers)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -259,13 +248,3 @@ async def _http_error(request: Request, error: Exception) -> Response:
         message = f"there is no {request.url.path[:100]}; {hint}"
     body = ApiError(error.status_code, message).body()
     return JSONResponse(body, error.status_code, headers=error.headers)
-
-
-async def _left(_: Request, __: Exception) -> Response:
-    """The client has gone, so nobody reads this; 499 is the usual word for it in a log."""
-    return Response(status_code=499)
-
-
-async def _bug(_: Request, error: Exception) -> Response:
-    body = ApiError(500, f"internal error: {type(error).__name__}").body()
-    return JSONResponse(body, 500)

@@ -9,6 +9,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from specsim.jsonable import json_text
+from specsim.serve.bodies import parse_object
 from specsim.serve.errors import ApiError
 
 T = TypeVar("T")
@@ -22,12 +23,20 @@ def event(value: Mapping[str, object]) -> bytes:
     return b"data: " + json_text(value, compact=True).encode() + b"\n\n"
 
 
-async def read_body(
+async def read_object(
     request: Request, limit: int, timeout_s: float,
     way_out: str = "shorten it or raise --max-model-len",
-) -> bytes:
-    """The body; ApiError 413 beyond limit bytes, with the way out, 408 when it does not arrive in
-    time."""
+) -> dict[str, object]:
+    """The JSON object in a body; ApiError 415 for another kind, 413 beyond limit bytes, with the
+    way out, 408 when it does not arrive in time, 400 for what is no such object."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        # Also what keeps web pages from sending requests here without asking.
+        raise ApiError(415, f"Content-Type is {kind!r}; send application/json")
+    return parse_object(await _read_body(request, limit, timeout_s, way_out))
+
+
+async def _read_body(request: Request, limit: int, timeout_s: float, way_out: str) -> bytes:
     try:
         async with asyncio.timeout(timeout_s):
             return await _read(request, limit, way_out)

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from measure_helpers import tiny_folder, tiny_tokenizer
+from specsim.client.prompts import read_prompts
 from specsim.commands import app
-from specsim.commands.train_head import read_prompts
 from specsim.commands.train_prompts import built_in_prompts, self_made_prompts
 from specsim.decoder.distill import read_answers
 from specsim.decoder.drafters.eagle import EagleWeights
@@ -110,11 +110,13 @@ def test_prompt_files_in_several_spellings(tmp_path) -> None:
     path = tmp_path / "p.txt"
     path.write_text('{"prompt": "a"}\n\n{"question": "b"}\n{"turns": ["c", "d"]}\nplain text\n'
                     '{"text": "e"}\n')
-    assert read_prompts(path) == ["a", "b", "c", "plain text", "e"]
+    found = [prompt.content for prompt in read_prompts(path, plain=True)]
+    assert found == ["a", "b", "c", "plain text", "e"]
 
 
 @pytest.mark.parametrize("text,message", [
-    ("", "holds no prompts"), ('{"prompt": 5}\n', "line 1 has no prompt"),
+    ("", "holds no prompt"), ('{"prompt": [1]}\n', "line 1 has no prompt"),
+    ('{"prompt": 5}\n', "line 1 has no prompt"),
     ('a\n{"prompt": "x"\n', "line 2 is not valid JSON"),
     ('{"turns": []}\n', "line 1 has no prompt"),
 ])
@@ -122,7 +124,7 @@ def test_broken_prompt_files(tmp_path, text, message) -> None:
     path = tmp_path / "p.txt"
     path.write_text(text)
     with pytest.raises(FormatError, match=message):
-        read_prompts(path)
+        read_prompts(path, plain=True)
 
 
 @pytest.mark.parametrize("arguments,words", [
