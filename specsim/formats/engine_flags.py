@@ -141,13 +141,10 @@ def read_vllm(server: ServerWords) -> ServerCommand:
             "vLLM refuses; raise the first or lower the second"
         )
     values = those_set(
-        engine=server.engine_asked,
-        tp=tp,
-        pp=stages if stages > 1 else None,
+        engine=server.engine_asked, tp=tp, pp=stages if stages > 1 else None,
         attention_dp=groups if groups > 1 else None,
         ep=(tp or 1) * groups if "ep" in read else None,
-        max_num_seqs=seqs * groups if seqs is not None else None,
-        max_num_batched_tokens=budget,
+        max_num_seqs=seqs * groups if seqs is not None else None, max_num_batched_tokens=budget,
         gpu_memory_utilization=share(read, "memory", "--gpu-memory-utilization"),
     )
     values |= numeric_formats(read, not_modelled)

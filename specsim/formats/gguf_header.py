@@ -99,9 +99,7 @@ def read_gguf_model(path: str | Path) -> ModelSpec:
     head = _format(by_name.get("output.weight")) or embed
     if bits < 15:
         spec = replace(
-            spec,
-            layers=reformat_layers(spec.layers, _unpacked(bits / 8)),
-            weights=name.lower(),
+            spec, layers=reformat_layers(spec.layers, _unpacked(bits / 8)), weights=name.lower(),
         )
     return replace(
         spec, name=where.stem, embed_weight=embed or spec.embed_weight,

@@ -38,14 +38,8 @@ def attention(
     if count % kv:
         raise f.fail("num_attention_heads", f"must be a multiple of num_key_value_heads = {kv}")
     return Attention(
-        n_heads=count,
-        n_kv_heads=kv,
-        head_dim=head_dim(f, given=head_dim_given),
-        window=window,
-        gated=gated,
-        qkv_bias=qkv_bias,
-        o_bias=o_bias,
-        qk_norm=qk_norm,
+        n_heads=count, n_kv_heads=kv, head_dim=head_dim(f, given=head_dim_given), window=window,
+        gated=gated, qkv_bias=qkv_bias, o_bias=o_bias, qk_norm=qk_norm,
     )
 
 
@@ -149,12 +143,8 @@ def plan(f: TextConfig, family: str, layers: list[LayerPlan], *, tied: bool = Fa
     """A Plan of a decoder with one final norm. `tied` is the architecture's own default."""
     hidden = f.hidden_size
     return ModelPlan(
-        family=family,
-        hidden=hidden,
-        vocab=f.vocab_size,
-        layers=layers,
-        tied=f.flag("tie_word_embeddings", tied),
-        final_norm_weights=hidden,
+        family=family, hidden=hidden, vocab=f.vocab_size, layers=layers,
+        tied=f.flag("tie_word_embeddings", tied), final_norm_weights=hidden,
         max_position=f.max_position_embeddings,
     )
 

@@ -101,15 +101,9 @@ def gemma4_attention(f: TextConfig, kind: str, *, owns_kv: bool = True) -> Atten
         raise f.fail("num_attention_heads", f"must be a multiple of the KV heads = {kv}")
     bias = f.flag("attention_bias", False)
     return Attention(
-        n_heads=count,
-        n_kv_heads=kv,
-        head_dim=dim,
-        window=0 if full else f.given("sliding_window", f.sliding_window),
-        qkv_bias=bias,
-        o_bias=bias,
-        qk_norm="head",
-        k_eq_v=k_eq_v,
-        owns_kv=owns_kv,
+        n_heads=count, n_kv_heads=kv, head_dim=dim,
+        window=0 if full else f.given("sliding_window", f.sliding_window), qkv_bias=bias,
+        o_bias=bias, qk_norm="head", k_eq_v=k_eq_v, owns_kv=owns_kv,
     )
 
 

@@ -163,16 +163,8 @@ def _eagle3(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     if f.norm_before_fc or f.fc_norm:
         extra += width
     return Drafter(
-        name=name,
-        kind="eagle3",
-        hidden=hidden,
-        layers=layers,
-        vocab=vocab,
-        draft_vocab=draft_vocab,
-        own_head=True,
-        fc_in=width,
-        fc_out=hidden,
-        extra_weights=extra,
+        name=name, kind="eagle3", hidden=hidden, layers=layers, vocab=vocab,
+        draft_vocab=draft_vocab, own_head=True, fc_in=width, fc_out=hidden, extra_weights=extra,
     )
 
 
@@ -198,14 +190,8 @@ def _eagle(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     layers += [LayerGroup(1, mixer, _mlp(layer), 2 * hidden)] * (count - 1)
     vocab = layer.vocab_size
     return Drafter(
-        name=name,
-        kind="eagle",
-        hidden=hidden,
-        layers=merge_groups(layers),
-        vocab=vocab,
-        draft_vocab=vocab,
-        fc_in=2 * hidden,
-        fc_out=hidden,
+        name=name, kind="eagle", hidden=hidden, layers=merge_groups(layers), vocab=vocab,
+        draft_vocab=vocab, fc_in=2 * hidden, fc_out=hidden,
         extra_weights=hidden if layer.bias else 0,
     )
 
@@ -227,14 +213,8 @@ def _medusa(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     hidden = target.hidden if target is not None else f.hidden_size
     vocab = target.vocab if target is not None else f.vocab_size
     return Drafter(
-        name=name,
-        kind="medusa",
-        hidden=hidden,
-        layers=(),
-        vocab=vocab,
-        draft_vocab=vocab,
-        own_head=True,
-        n_heads_medusa=count,
+        name=name, kind="medusa", hidden=hidden, layers=(), vocab=vocab, draft_vocab=vocab,
+        own_head=True, n_heads_medusa=count,
     )
 
 
@@ -290,21 +270,13 @@ def _dflash(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
         ((hidden, 3 * gru), (gru, 3 * gru), (hidden + gru, narrow), (narrow, vocab)) if gru else ()
     )
     return Drafter(
-        name=name,
-        kind="dflash",
-        hidden=hidden,
-        layers=merge_groups(layers),
-        vocab=vocab,
-        draft_vocab=f.draft_vocab_size or vocab,
-        own_head=(f.draft_vocab_size or vocab) != vocab,
-        fc_in=features * _target_width(f, hidden, target),
-        fc_out=hidden,
+        name=name, kind="dflash", hidden=hidden, layers=merge_groups(layers), vocab=vocab,
+        draft_vocab=f.draft_vocab_size or vocab, own_head=(f.draft_vocab_size or vocab) != vocab,
+        fc_in=features * _target_width(f, hidden, target), fc_out=hidden,
         extra_weights=2 * hidden,  # norms of the joined hidden states and of the output
         block_size=f.block_size or 0,
-        extra_matrices=(*walked, *(((hidden, rank),) if rank else ())),
-        walks_block=bool(gru),
-        lookup_weights=2 * vocab * rank,
-        candidates=section.selector_top_k if rank else 0,
+        extra_matrices=(*walked, *(((hidden, rank),) if rank else ())), walks_block=bool(gru),
+        lookup_weights=2 * vocab * rank, candidates=section.selector_top_k if rank else 0,
     )
 
 
@@ -332,11 +304,7 @@ def _dspark(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
         with_markov = section.confidence_head_with_markov
         extra += drafter.hidden + (rank if with_markov else 0) + 1
     return replace(
-        drafter,
-        kind="dspark",
-        extra_weights=extra,
-        extra_matrices=matrices,
-        walks_block=True,
+        drafter, kind="dspark", extra_weights=extra, extra_matrices=matrices, walks_block=True,
         lookup_weights=drafter.vocab * rank,
     )
 
@@ -362,17 +330,8 @@ def _gemma_assistant(f: DraftConfig, name: str, target: ModelSpec | None) -> Dra
         if vocab % clusters or chosen > clusters:
             raise f.fail("num_centroids", f"must divide the {vocab} tokens, {chosen} at least")
     return Drafter(
-        name=name,
-        kind="gemma-assistant",
-        hidden=hidden,
-        layers=merge_groups(layers),
-        vocab=vocab,
-        draft_vocab=vocab,
-        own_head=True,
-        fc_in=2 * wide,
-        fc_out=hidden,
-        extra_weights=hidden,
+        name=name, kind="gemma-assistant", hidden=hidden, layers=merge_groups(layers), vocab=vocab,
+        draft_vocab=vocab, own_head=True, fc_in=2 * wide, fc_out=hidden, extra_weights=hidden,
         extra_matrices=((hidden, wide), *(((hidden, clusters),) if clusters else ())),
-        candidates=chosen * vocab // clusters if clusters else 0,
-        clustered=bool(clusters),
+        candidates=chosen * vocab // clusters if clusters else 0, clustered=bool(clusters),
     )

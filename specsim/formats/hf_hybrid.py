@@ -41,11 +41,8 @@ def delta_net(f: TextConfig) -> DeltaNet:
     if values % keys:
         raise f.fail("linear_num_value_heads", f"must be a multiple of the key heads = {keys}")
     return DeltaNet(
-        n_k_heads=keys,
-        n_v_heads=values,
-        head_k_dim=f.linear_key_head_dim,
-        head_v_dim=f.linear_value_head_dim,
-        conv_kernel=f.linear_conv_kernel_dim,
+        n_k_heads=keys, n_v_heads=values, head_k_dim=f.linear_key_head_dim,
+        head_v_dim=f.linear_value_head_dim, conv_kernel=f.linear_conv_kernel_dim,
         state_dtype=_state_dtype(f, "mamba_ssm_dtype", f.mamba_ssm_dtype),
     )
 
@@ -109,8 +106,7 @@ def _qwen_hybrid(
         if f.mtp_use_dedicated_embeddings:
             raise f.fail("mtp_use_dedicated_embeddings", "only shared embeddings are modelled")
         result.mtp = MtpPlan(
-            layers=[layer("full_attention", sparse[-1])],
-            prefix="mtp.layers.{i}.",
+            layers=[layer("full_attention", sparse[-1])], prefix="mtp.layers.{i}.",
             fc_module="mtp.fc",
             extra_weights=3 * hidden,  # norms of both inputs, final norm
             copies=copies,
@@ -144,8 +140,7 @@ def nemotron_h(f: TextConfig) -> ModelPlan:
         if not blocks:
             raise f.fail("mtp_layers_block_type", "an MTP head needs its block pattern")
         result.mtp = MtpPlan(
-            layers=[_block(f, kind, hidden) for kind in blocks],
-            prefix="mtp.layers.{i}.",
+            layers=[_block(f, kind, hidden) for kind in blocks], prefix="mtp.layers.{i}.",
             fc_module="mtp.layers.0.eh_proj",
             extra_weights=3 * hidden,  # enorm, hnorm, final norm
             copies=copies,
@@ -209,12 +204,8 @@ def mamba2(f: TextConfig) -> Mamba2:
     if n_heads % groups:
         raise f.fail("mamba_num_heads", f"must be a multiple of n_groups = {groups}")
     return Mamba2(
-        n_heads=n_heads,
-        head_dim=f.mamba_head_dim,
-        n_groups=groups,
-        state_size=f.ssm_state_size,
+        n_heads=n_heads, head_dim=f.mamba_head_dim, n_groups=groups, state_size=f.ssm_state_size,
         conv_kernel=f.conv_kernel,
         state_dtype=_state_dtype(f, "mamba_ssm_cache_dtype", f.mamba_ssm_cache_dtype),
-        conv_bias=f.use_conv_bias,
-        proj_bias=f.use_bias,
+        conv_bias=f.use_conv_bias, proj_bias=f.use_bias,
     )

@@ -25,13 +25,9 @@ def latent_attention(f: TextConfig, *, indexer: bool) -> LatentAttention:
         raise f.fail("q_lora_rank", "this architecture needs it (null: no query latent)")
     rank = f.q_lora_rank
     return LatentAttention(
-        n_heads=f.num_attention_heads,
-        q_lora_rank=rank,
-        kv_lora_rank=f.kv_lora_rank,
-        qk_nope_head_dim=f.qk_nope_head_dim,
-        qk_rope_head_dim=f.qk_rope_head_dim,
-        v_head_dim=f.v_head_dim,
-        index_heads=f.index_n_heads if indexer else 0,
+        n_heads=f.num_attention_heads, q_lora_rank=rank, kv_lora_rank=f.kv_lora_rank,
+        qk_nope_head_dim=f.qk_nope_head_dim, qk_rope_head_dim=f.qk_rope_head_dim,
+        v_head_dim=f.v_head_dim, index_heads=f.index_n_heads if indexer else 0,
         index_head_dim=f.index_head_dim if indexer else 0,
         index_topk=f.index_topk if indexer else 0,
     )
@@ -153,8 +149,7 @@ def _deepseek(f: TextConfig, family: str, *, indexer: bool) -> ModelPlan:
     layers = [
         decoder_layer(
             mixer if indexed[index] else reuses,
-            moe if sparse[index] and index % every == 0 else mlp(f),
-            norms,
+            moe if sparse[index] and index % every == 0 else mlp(f), norms,
         )
         for index in range(count)
     ]

@@ -123,11 +123,8 @@ def ernie_moe(f: TextConfig) -> ModelPlan:
     copies = f.num_nextn_predict_layers or 0
     if copies:
         result.mtp = MtpPlan(
-            layers=_mixtures(f, mixer, moe, [False]),
-            prefix="model.mtp_block.{i}.",
-            fc_module="model.mtp_linear_proj.0",
-            extra_weights=2 * f.hidden_size,
-            copies=copies,
+            layers=_mixtures(f, mixer, moe, [False]), prefix="model.mtp_block.{i}.",
+            fc_module="model.mtp_linear_proj.0", extra_weights=2 * f.hidden_size, copies=copies,
         )
     return result
 

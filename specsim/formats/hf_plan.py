@@ -228,12 +228,8 @@ def assemble(plan: ModelPlan, name: str, quant: Quantisation, source: str = "") 
         name=name,
         **taken(plan, "family hidden vocab tied_embeddings=tied final_norm_weights extra_weights "
                       "tables extra_matrices vision_params max_position"),
-        weights=quant.label,
-        default_kv_dtype=plan.kv_dtype or quant.kv_dtype,
-        layers=merge_groups(layers),
-        head_weight=head,
-        mtp=mtp,
-        source=source,
+        weights=quant.label, default_kv_dtype=plan.kv_dtype or quant.kv_dtype,
+        layers=merge_groups(layers), head_weight=head, mtp=mtp, source=source,
         notes=(*notes, *quant.notes),
     )
 
@@ -251,17 +247,10 @@ def _mtp_drafter(
         for index, layer in enumerate(mtp.layers)
     ]
     return Drafter(
-        name=f"{name}-{mtp.kind.upper()}",
-        hidden=plan.hidden,
-        layers=merge_groups(layers),
-        vocab=plan.vocab,
-        draft_vocab=plan.vocab,
-        fc_in=mtp.fc_in or 2 * plan.hidden,
+        name=f"{name}-{mtp.kind.upper()}", hidden=plan.hidden, layers=merge_groups(layers),
+        vocab=plan.vocab, draft_vocab=plan.vocab, fc_in=mtp.fc_in or 2 * plan.hidden,
         fc_out=plan.hidden,
         **taken(mtp, "kind extra_weights block_size extra_matrices lookup_weights "
                      "walks_block"),
-        n_predict=mtp.copies,
-        head_weight=head,
-        fc_weight=format_of(mtp.fc_module),
-        target=name,
+        n_predict=mtp.copies, head_weight=head, fc_weight=format_of(mtp.fc_module), target=name,
     )

@@ -77,8 +77,7 @@ def _block_sparse(f: TextConfig, full: Attention, count: int) -> list[Attention]
     section.costs_nothing("sparse_init_block", "sparse_local_block")  # of the chosen blocks
     sparse = SparseAttention(
         **taken(full, "n_heads n_kv_heads head_dim qk_norm"),
-        index_heads=section.sparse_num_index_heads,
-        index_head_dim=section.sparse_index_dim,
+        index_heads=section.sparse_num_index_heads, index_head_dim=section.sparse_index_dim,
         index_topk=section.sparse_topk_blocks * section.sparse_block_size,
     )
     refuse_unread(section)
@@ -100,10 +99,8 @@ def qwen4_exp(f: TextConfig) -> ModelPlan:
     kinds = listed_kinds(f, count, ("full_attention", "linear_attention"))
     full = attention(f, qk_norm="head", gated=f.attn_output_gate, head_dim_given=True)
     sparse = SparseAttention(
-        **taken(full, "n_heads n_kv_heads head_dim qk_norm gated"),
-        index_heads=f.indexer_n_heads,
-        index_head_dim=f.indexer_head_dim,
-        index_topk=f.indexer_budget,
+        **taken(full, "n_heads n_kv_heads head_dim qk_norm gated"), index_heads=f.indexer_n_heads,
+        index_head_dim=f.indexer_head_dim, index_topk=f.indexer_budget,
     )
     linear, moe, streams = delta_net(f), gated_shared_moe(f), GatedStreams(f.hc_count, f.hc_lowrank)
     usual = LayerNames(shared="shared_expert")

@@ -189,11 +189,7 @@ def difference(before: Snapshot, after: Snapshot) -> Snapshot:
         gained = item if old is None else item.minus(old)
         histograms.setdefault(name, []).append((labels, gained))
     return Snapshot(
-        f"{before.origin} -> {after.origin}",
-        counters,
-        after.gauge_values,
-        histograms,
-        delta=True,
+        f"{before.origin} -> {after.origin}", counters, after.gauge_values, histograms, delta=True,
         gauges=after.gauges,
     )
 

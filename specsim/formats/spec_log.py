@@ -210,15 +210,10 @@ def _vllm(line: str, engine: SpecInterval, where: str) -> SpecInterval:
         length = 1 + accepted / drafts
     rate = values.get("accepted_tok_s")
     return replace(
-        engine,
-        acceptance_length=length,
-        acceptance_rate=accepted / drafted if drafted else None,
-        per_position=drafted_positions(rates, drafts, drafted),
-        accepted_tokens=accepted,
-        draft_tokens=drafted,
-        num_drafts=drafts,
-        since_s=accepted / rate if rate and accepted else None,
-        configured_k=len(rates) or None,
+        engine, acceptance_length=length, acceptance_rate=accepted / drafted if drafted else None,
+        per_position=drafted_positions(rates, drafts, drafted), accepted_tokens=accepted,
+        draft_tokens=drafted, num_drafts=drafts,
+        since_s=accepted / rate if rate and accepted else None, configured_k=len(rates) or None,
     )
 
 
@@ -241,14 +236,9 @@ def _v0(line: str, where: str) -> SpecInterval:
     if not drafts:
         return SpecInterval("vllm", configured_k=int(k), since_start=True)
     return SpecInterval(
-        "vllm",
-        acceptance_length=emitted / drafts,
-        acceptance_rate=(emitted - drafts) / drafted,
-        accepted_tokens=round(emitted - drafts),
-        draft_tokens=int(drafted),
-        num_drafts=drafts,
-        configured_k=int(k),
-        since_start=True,
+        "vllm", acceptance_length=emitted / drafts, acceptance_rate=(emitted - drafts) / drafted,
+        accepted_tokens=round(emitted - drafts), draft_tokens=int(drafted), num_drafts=drafts,
+        configured_k=int(k), since_start=True,
     )
 
 

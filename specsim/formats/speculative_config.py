@@ -106,8 +106,7 @@ def parse_speculative_config(text: str) -> SpeculativeConfig:
         method, apart = NgramMethod.name, (f"method {method} (priced as the host's ngram)",)
     rates, length = asked.synthetic_acceptance_rates, asked.synthetic_acceptance_length
     return SpeculativeConfig(
-        method=method,
-        k=asked.num_speculative_tokens,
+        method=method, k=asked.num_speculative_tokens,
         model=None if lookup_named(method) else asked.model,  # a lookup's word again
         draft_tp=asked.draft_tensor_parallel_size or 0,
         acceptance=tuple(_real(r) for r in rates or ()),

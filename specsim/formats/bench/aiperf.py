@@ -168,14 +168,9 @@ def _run(item: AiperfResult, origin: str) -> BenchRun:
         warnings = (*warnings, "the benchmark was cancelled before its end")
     return with_derived(
         replace(
-            run,
-            format_version=item.aiperf_version,
-            model=item.input_config.model(),
-            date=item.start_time,
-            failed=failed,
-            acceptance=acceptance,
-            server_args=ServerArgs(num_speculative_tokens=k),
-            warnings=warnings,
+            run, format_version=item.aiperf_version, model=item.input_config.model(),
+            date=item.start_time, failed=failed, acceptance=acceptance,
+            server_args=ServerArgs(num_speculative_tokens=k), warnings=warnings,
         )
     )
 
@@ -239,9 +234,7 @@ def read_records(document: ResultFile) -> list[BenchRun]:
     counts = pooled(item.drafts for item in items)
     acceptance, chain = _with_chain(counts, document.origin)
     run = BenchRun(
-        source=document.origin,
-        format="aiperf records",
-        acceptance=acceptance,
+        source=document.origin, format="aiperf records", acceptance=acceptance,
         server_args=ServerArgs(num_speculative_tokens=counts.num_spec_tokens or chain),
         warnings=(
             "per-request records say neither the load nor the run's length; the length is "

@@ -111,9 +111,7 @@ def matches(document: ResultFile) -> bool:
 def read(document: ResultFile) -> list[BenchRun]:
     return [
         replace(
-            run_of(item.snapshot(document.origin)),
-            format=NAME,
-            format_version=item.format_version,
+            run_of(item.snapshot(document.origin)), format=NAME, format_version=item.format_version,
             date=item.date,
         )
         for _, item in document.read(ServerExport)

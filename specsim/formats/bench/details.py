@@ -64,11 +64,8 @@ class Details(Foreign):
                 RequestRow(
                     arrival_s=self.start_times[i] - first if self.start_times else None,
                     input_tokens=self.input_lens[i] if self.input_lens is not None else None,
-                    output_tokens=tokens,
-                    ttft_s=self.ttfts[i] if good else None,
-                    e2el_s=e2el if good else None,
-                    itls_s=itls if good else (),
-                    success=good,
+                    output_tokens=tokens, ttft_s=self.ttfts[i] if good else None,
+                    e2el_s=e2el if good else None, itls_s=itls if good else (), success=good,
                     chunk_tokens=self.chunk_tokens[i] if self.chunk_tokens and good else (),
                 )
             )

@@ -258,9 +258,7 @@ def named_stat(raw: Mapping[str, object], name: str, where: str) -> Stat | None:
         if mean is None and median is None:
             continue
         return Stat(
-            mean=mean,
-            median=median,
-            std=figure(raw, f"std{key}", where, scale),
+            mean=mean, median=median, std=figure(raw, f"std{key}", where, scale),
             percentiles=percentiles(raw, re.compile(rf"p({_PERCENT}){key}"), where, scale),
         )
     return None

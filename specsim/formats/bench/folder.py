@@ -185,17 +185,12 @@ def with_details(base: BenchRun, detail: BenchRun) -> BenchRun:
     if args.num_speculative_tokens is None:
         args = replace(args, num_speculative_tokens=detail.server_args.num_speculative_tokens)
     merged = replace(
-        base,
-        ttft_s=detail.ttft_s or base.ttft_s,
-        tpot_s=detail.tpot_s or base.tpot_s,
-        itl_s=detail.itl_s or base.itl_s,
-        e2el_s=detail.e2el_s or base.e2el_s,
-        acceptance=acceptance,
-        server_args=args,
+        base, ttft_s=detail.ttft_s or base.ttft_s, tpot_s=detail.tpot_s or base.tpot_s,
+        itl_s=detail.itl_s or base.itl_s, e2el_s=detail.e2el_s or base.e2el_s,
+        acceptance=acceptance, server_args=args,
         tokens_per_step=detail.tokens_per_step or base.tokens_per_step,
         tokens_per_step_basis=detail.tokens_per_step_basis or base.tokens_per_step_basis,
-        draft_share=None,
-        requests=detail.requests,
+        draft_share=None, requests=detail.requests,
         warnings=(*kept, f"per-request data from {Path(detail.source).name}"),
     )
     complete = with_derived(merged)
@@ -210,11 +205,7 @@ def _with_server(base: BenchRun, server: BenchRun) -> BenchRun:
     if args.num_speculative_tokens is None:
         args = server.server_args
     return replace(
-        base,
-        engine=server.engine,
-        acceptance=acceptance,
-        server_args=args,
-        server=server.server,
+        base, engine=server.engine, acceptance=acceptance, server_args=args, server=server.server,
         draft_share=server.draft_share if base.draft_share is None else base.draft_share,
         warnings=(*base.warnings, *unread_notes(server),
                   f"server side from {Path(server.source).name}"),

@@ -149,9 +149,7 @@ def read_raw(document: ResultFile) -> list[BenchRun]:
         for number, trial in enumerate(item.experiments):
             first = min((request.timestamp or 0 for request in trial.requests), default=0)
             run = BenchRun(
-                source=document.origin,
-                format="genai-perf raw",
-                format_version=item.version,
+                source=document.origin, format="genai-perf raw", format_version=item.version,
                 load=trial.load(),
                 warnings=(
                     "the raw export has times of responses but no token counts: no TPOT and no "

@@ -183,8 +183,7 @@ def read(document: ResultFile) -> list[BenchRun]:
     return [
         replace(
             _run(point, document.origin, f"{where}benchmarks[{number}]."),
-            format_version=item.version,
-            model=item.model or point.model,
+            format_version=item.version, model=item.model or point.model,
         )
         for where, item in document.read(GuidellmReport)
         for number, point in enumerate(item.benchmarks)

@@ -61,15 +61,10 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
     times: dict[str, Any] = {f"{name}_s": named_stat(raw, name, where) for name in _TIMES}
     method = item.spec_decoding if isinstance(item.spec_decoding, str) else None
     return with_derived(BenchRun(
-        source=origin,
-        format=NAME,
-        engine=_ENGINES.get(item.framework or ""),
-        model=item.model,
-        load=BenchLoad(float("inf"), item.conc),
-        input_tokens_mean=item.isl,
+        source=origin, format=NAME, engine=_ENGINES.get(item.framework or ""), model=item.model,
+        load=BenchLoad(float("inf"), item.conc), input_tokens_mean=item.isl,
         output_tokens_mean=item.osl,
-        output_tok_s=rate * gpus if rate is not None and gpus else None,
-        **times,
+        output_tok_s=rate * gpus if rate is not None and gpus else None, **times,
         server_args=ServerArgs(method=method and method[:200], tp=item.tp),
         metadata={
             name: text for name in _KEPT if (text := simple_text(raw.get(name))) is not None

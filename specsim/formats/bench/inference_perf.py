@@ -152,17 +152,13 @@ class LifecycleRequest(Foreign):
     ttft: Number = key("computed_metrics.time_to_first_token")
     input_tokens: Count = key(
         "info.response_metrics.server_usage.prompt_tokens",
-        "info.response_metrics.server_usage.input_tokens",
-        "info.request_metrics.text.input_tokens",
-        "info.input_tokens",
-        "computed_metrics.input_tokens",
+        "info.response_metrics.server_usage.input_tokens", "info.request_metrics.text.input_tokens",
+        "info.input_tokens", "computed_metrics.input_tokens",
     )
     output_tokens: Count = key(
         "info.response_metrics.server_usage.completion_tokens",
-        "info.response_metrics.server_usage.output_tokens",
-        "info.response_metrics.output_tokens",
-        "info.output_tokens",
-        "computed_metrics.output_tokens",
+        "info.response_metrics.server_usage.output_tokens", "info.response_metrics.output_tokens",
+        "info.output_tokens", "computed_metrics.output_tokens",
     )
 
     @property
@@ -218,9 +214,7 @@ def read_requests(document: ResultFile) -> list[BenchRun]:
             "(inference-perf issue 564); TPOT here is decode time / (output tokens - 1)"
         )
     run = BenchRun(
-        source=document.origin,
-        format="inference-perf requests",
-        duration_s=max(ends) - first,
+        source=document.origin, format="inference-perf requests", duration_s=max(ends) - first,
         warnings=tuple(warnings),
     )
     rows = [replace(row, arrival_s=(row.arrival_s or 0.0) - first) for row in rows]

@@ -95,18 +95,13 @@ def read(document: ResultFile) -> list[BenchRun]:
     decode_s = sum(one.decode_s for one in whole)
     known = [one.prompt_tokens for one in requests if one.prompt_tokens is not None]
     run = BenchRun(
-        source=document.origin,
-        format=NAME,
-        engine="llama.cpp",
-        completed=len(requests),
+        source=document.origin, format=NAME, engine="llama.cpp", completed=len(requests),
         input_tokens=sum(known) if len(known) == len(requests) else None,
         output_tokens=sum(one.tokens for one in requests),
         tpot_s=stat_of(one.decode_s / (one.tokens - 1) for one in whole),
         itl_s=Stat(decode_s / rounds, count=rounds, basis="derived") if value else None,
-        acceptance=acceptance,
-        tokens_per_step=value,
-        tokens_per_step_basis="counters" if value else None,
-        draft_share=share,
+        acceptance=acceptance, tokens_per_step=value,
+        tokens_per_step_basis="counters" if value else None, draft_share=share,
         warnings=tuple(warnings),
     )
     return [with_derived(run)]
@@ -122,10 +117,8 @@ def _acceptance(
     drafts = None if None in counts else sum(count or 0.0 for count in counts)
     found = BenchAcceptance(
         acceptance_length=1 + accepted / drafts if drafts else None,
-        acceptance_rate=accepted / drafted,
-        num_drafts=round(drafts) if drafts else None,
-        draft_tokens=drafted,
-        accepted_tokens=accepted,
+        acceptance_rate=accepted / drafted, num_drafts=round(drafts) if drafts else None,
+        draft_tokens=drafted, accepted_tokens=accepted,
     )
     return found, min(1.0, drafts / rounds) if drafts else None
 

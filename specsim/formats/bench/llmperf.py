@@ -93,9 +93,7 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
     tpot = tpot_of_means(e2el, ttft, outputs)
     busy = e2el.mean * rate if e2el is not None and e2el.mean is not None and rate else None
     return BenchRun(
-        source=origin,
-        format=NAME,
-        **stated(item),
+        source=origin, format=NAME, **stated(item),
         load=BenchLoad(
             float("inf"), item.num_concurrent_requests,
             num_prompts=item.results_num_requests_started,
@@ -103,11 +101,8 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
         duration_s=completed / rate if completed and rate else None,
         input_tokens=round(inputs * completed) if inputs is not None and completed else None,
         output_tokens=round(outputs * completed) if outputs is not None and completed else None,
-        request_rate_achieved=rate,
-        concurrency_mean=busy,
-        ttft_s=ttft,
-        tpot_s=Stat(tpot, basis="derived") if tpot else None,
-        e2el_s=e2el,
+        request_rate_achieved=rate, concurrency_mean=busy, ttft_s=ttft,
+        tpot_s=Stat(tpot, basis="derived") if tpot else None, e2el_s=e2el,
         warnings=(_NOT_TPOT + " (a ratio of means; the individual responses make it exact)",),
     )
 

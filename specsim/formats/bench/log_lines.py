@@ -102,11 +102,7 @@ def _run(intervals: Sequence[SpecInterval], engine: str, origin: str) -> BenchRu
     known = [part for part in parts if part is not None]
     generation = sum(known) if known else None
     return BenchRun(
-        source=origin,
-        format=NAME,
-        engine=engine,
-        output_tok_s=generation,
-        acceptance=acceptance,
+        source=origin, format=NAME, engine=engine, output_tok_s=generation, acceptance=acceptance,
         tokens_per_step=found.tokens_per_step if found else None,
         tokens_per_step_basis="counters" if found else None,
         draft_share=found.draft_share if found else None,
@@ -114,10 +110,8 @@ def _run(intervals: Sequence[SpecInterval], engine: str, origin: str) -> BenchRu
         server=ServerSide(
             running=_mean(busy, lambda item: item.running),
             waiting=_mean(busy, lambda item: item.waiting),
-            kv_cache_usage=_mean(busy, lambda item: item.kv_cache_usage),
-            gauges="mean",
-            prefix_cache_hit_rate=busy[-1].prefix_cache_hit_rate,
-            generation_tok_s=generation,
+            kv_cache_usage=_mean(busy, lambda item: item.kv_cache_usage), gauges="mean",
+            prefix_cache_hit_rate=busy[-1].prefix_cache_hit_rate, generation_tok_s=generation,
         ),
         warnings=tuple(warnings),
     )
@@ -178,11 +172,8 @@ def _acceptance(
         exact = drafts == int(drafts)
         return BenchAcceptance(
             acceptance_length=1 + accepted / drafts,
-            acceptance_rate=accepted / drafted if drafted else None,
-            per_position=rates,
-            num_drafts=round(drafts),
-            draft_tokens=drafted,
-            accepted_tokens=accepted,
+            acceptance_rate=accepted / drafted if drafted else None, per_position=rates,
+            num_drafts=round(drafts), draft_tokens=drafted, accepted_tokens=accepted,
             scope="log intervals",
             undrafted_positions=_configured(busy) - len(rates) if rates else 0,
         ), [] if exact else [
@@ -194,8 +185,7 @@ def _acceptance(
         return _rate_alone(busy)
     return BenchAcceptance(
         acceptance_length=_mean(lengths, lambda item: item.acceptance_length),
-        acceptance_rate=_mean(lengths, lambda item: item.acceptance_rate),
-        scope="log intervals",
+        acceptance_rate=_mean(lengths, lambda item: item.acceptance_rate), scope="log intervals",
     ), ["each interval counts the same, as its number of steps is not logged"]
 
 
@@ -206,9 +196,7 @@ def _rate_alone(busy: Sequence[SpecInterval]) -> tuple[BenchAcceptance | None, l
     if not drafted:
         return None, []
     return BenchAcceptance(
-        acceptance_rate=accepted / drafted,
-        draft_tokens=drafted,
-        accepted_tokens=accepted,
+        acceptance_rate=accepted / drafted, draft_tokens=drafted, accepted_tokens=accepted,
         scope="log intervals",
     ), [
         "these lines state neither the number of drafts nor the acceptance length, which is "

@@ -38,14 +38,9 @@ def read(document: ResultFile) -> list[BenchRun]:
     count, drafts = len(items), pooled(item.drafts for item in items)
     what = "one response: acceptance of one request" if count == 1 else f"{count} responses"
     run = BenchRun(
-        source=document.origin,
-        format=NAME,
-        model=items[0].model,
-        engine="vllm",
-        engine_version=_version(items[0].system_fingerprint),
-        load=BenchLoad(num_prompts=count),
-        completed=count,
-        input_tokens=sum_of_all(item.input_tokens for item in items),
+        source=document.origin, format=NAME, model=items[0].model, engine="vllm",
+        engine_version=_version(items[0].system_fingerprint), load=BenchLoad(num_prompts=count),
+        completed=count, input_tokens=sum_of_all(item.input_tokens for item in items),
         output_tokens=sum_of_all(item.output_tokens for item in items),
         acceptance=drafts.acceptance(document.origin),
         server_args=ServerArgs(num_speculative_tokens=drafts.num_spec_tokens),

@@ -46,11 +46,8 @@ def args_from_metadata(data: Mapping[str, object]) -> ServerArgs:
     """vLLM's server arguments among the keys of a result (sweep overrides, --metadata)."""
     flat = _flatten(data)
     return ServerArgs(
-        num_speculative_tokens=_whole(flat, _K),
-        method=_text(flat, _METHOD),
-        draft_model=_text(flat, _DRAFT),
-        tp=_whole(flat, _TP),
-        dp=_whole(flat, _DP),
+        num_speculative_tokens=_whole(flat, _K), method=_text(flat, _METHOD),
+        draft_model=_text(flat, _DRAFT), tp=_whole(flat, _TP), dp=_whole(flat, _DP),
         max_num_seqs=_whole(flat, _SEQS),
     )
 
@@ -75,11 +72,9 @@ def args_from_sglang(info: Mapping[str, object]) -> ServerArgs:
         if key.startswith(_KEPT) and (text := simple_text(value)) is not None
     }
     return ServerArgs(
-        num_speculative_tokens=drafted,
-        method=algorithm,
+        num_speculative_tokens=drafted, method=algorithm,
         draft_model=simple_text(info.get("speculative_draft_model_path")),
-        tp=whole(info.get("tp_size")),
-        dp=whole(info.get("dp_size")),
+        tp=whole(info.get("tp_size")), dp=whole(info.get("dp_size")),
         max_num_seqs=whole(info.get("max_running_requests")),
         other=dict(list(other.items())[:MAX_METADATA]),
     )

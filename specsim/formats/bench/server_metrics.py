@@ -76,17 +76,12 @@ def run_of(snapshot: Snapshot) -> BenchRun:
         warnings.append(f"{len(models)} models in one dump were added up: {shown}")
     output, length = run.output_tokens, snapshot.duration_s
     return replace(
-        run,
-        source=snapshot.origin,
-        format=f"{NAME} ({engine})",
-        engine=engine,
-        model=models[0] if models else None,
-        duration_s=length,
+        run, source=snapshot.origin, format=f"{NAME} ({engine})", engine=engine,
+        model=models[0] if models else None, duration_s=length,
         output_tok_s=output / length if output is not None and length else None,
         request_rate_achieved=run.completed / length if run.completed and length else None,
         input_tokens_mean=per_request(run.input_tokens, run.completed),
-        output_tokens_mean=per_request(run.output_tokens, run.completed),
-        warnings=tuple(warnings),
+        output_tokens_mean=per_request(run.output_tokens, run.completed), warnings=tuple(warnings),
     )
 
 
@@ -263,8 +258,7 @@ def _sglang(s: Snapshot) -> BenchRun:
         acceptance = BenchAcceptance(
             acceptance_length=max(1.0, value),
             acceptance_rate=min(1.0, max(0.0, value - 1) / steps) if chain and steps else None,
-            num_drafts=_whole(calls),
-            scope=_scope(s),
+            num_drafts=_whole(calls), scope=_scope(s),
         )
     elif (length := s.gauge("sglang:spec_accept_length", mean=True)) and length >= 1:
         acceptance = BenchAcceptance(
@@ -296,10 +290,8 @@ def _trtllm(s: Snapshot) -> BenchRun:
         rate = accepted / drafted if drafted and accepted is not None else None
         acceptance = BenchAcceptance(
             acceptance_length=length if length and length >= 1 else None,
-            acceptance_rate=min(1.0, rate) if rate is not None else None,
-            draft_tokens=drafted,
-            accepted_tokens=accepted,
-            scope="gauge" if length else _scope(s),
+            acceptance_rate=min(1.0, rate) if rate is not None else None, draft_tokens=drafted,
+            accepted_tokens=accepted, scope="gauge" if length else _scope(s),
         )
     value = s.gauge("trtllm_avg_decoded_tokens_per_iter", mean=True)
     return _engine_run(

@@ -113,23 +113,13 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
             f"accept_length {length:.4g} is the server's average since its start, not of this run"
         )
     run = BenchRun(
-        source=origin,
-        format=NAME,
-        **stated(item),
+        source=origin, format=NAME, **stated(item),
         engine="sglang" if backend.startswith("sglang") else _ENGINES.get(backend),
-        engine_version=simple_text(info.get("version")),
-        model=simple_text(info.get("model_path")),
-        load=_load(item, rows),
-        failed=sums.failed if sums is not None else None,
-        ttft_s=stats["ttft"],
-        tpot_s=stats["tpot"],
-        itl_s=per_chunk,
-        itl_per_token_s=per_token,
-        e2el_s=stats["e2el"],
-        acceptance=acceptance,
-        **(sums.per_step() if sums is not None else {}),
-        server_args=args,
-        requests=rows,
+        engine_version=simple_text(info.get("version")), model=simple_text(info.get("model_path")),
+        load=_load(item, rows), failed=sums.failed if sums is not None else None,
+        ttft_s=stats["ttft"], tpot_s=stats["tpot"], itl_s=per_chunk, itl_per_token_s=per_token,
+        e2el_s=stats["e2el"], acceptance=acceptance,
+        **(sums.per_step() if sums is not None else {}), server_args=args, requests=rows,
         metadata={
             name: text for name in _KEPT if (text := simple_text(raw.get(name))) is not None
         },

@@ -33,11 +33,8 @@ def stat_of(values: Iterable[float], basis: str = "requests") -> Stat | None:
     mean = math.fsum(ordered) / len(ordered)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in ordered) / len(ordered))
     return Stat(
-        mean=mean,
-        median=percentile(ordered, 50),
-        std=spread,
-        percentiles={f"p{p}": percentile(ordered, p) for p in PERCENTILES},
-        count=len(ordered),
+        mean=mean, median=percentile(ordered, 50), std=spread,
+        percentiles={f"p{p}": percentile(ordered, p) for p in PERCENTILES}, count=len(ordered),
         basis=basis,
     )
 
@@ -94,18 +91,13 @@ def total(rows: Sequence[RequestRow], where: str, duration_s: float | None = Non
     times = [row.e2el_s for row in good if row.e2el_s is not None]
     busy = math.fsum(times) / length if length and len(times) == len(good) and times else None
     return Totals(
-        completed=len(good),
-        failed=len(rows) - len(good),
+        completed=len(good), failed=len(rows) - len(good),
         input_tokens=sum_of_all(row.input_tokens for row in good),
-        output_tokens=sum_of_all(row.output_tokens for row in good),
-        span_s=span,
-        concurrency_mean=busy,
-        tokens_per_step=decoded / chunks if chunks else None,
-        chunks=chunks,
+        output_tokens=sum_of_all(row.output_tokens for row in good), span_s=span,
+        concurrency_mean=busy, tokens_per_step=decoded / chunks if chunks else None, chunks=chunks,
         ttft_s=stat_of(row.ttft_s for row in good if row.ttft_s is not None),
         tpot_s=stat_of(row.tpot_s for row in good if row.tpot_s is not None),
-        itl_s=stat_of(gap for row in good for gap in row.itls_s),
-        e2el_s=stat_of(times),
+        itl_s=stat_of(gap for row in good for gap in row.itls_s), e2el_s=stat_of(times),
     )
 
 
@@ -139,10 +131,7 @@ def of_rows(run: BenchRun, rows: Sequence[RequestRow], where: str) -> BenchRun:
     tokens = sums.output_tokens
     return with_derived(
         replace(
-            run,
-            load=replace(run.load, num_prompts=len(rows)),
-            **sums.of_run(),
-            duration_s=length,
+            run, load=replace(run.load, num_prompts=len(rows)), **sums.of_run(), duration_s=length,
             output_tok_s=tokens / length if tokens and length else None,
             request_rate_achieved=sums.completed / length if length else None,
             tokens_per_step_basis="chunks" if sums.tokens_per_step is not None else None,
@@ -199,13 +188,9 @@ def acceptance_from_counts(
     rate = accepted_tokens / draft_tokens if draft_tokens else None
     drafted = drafted_positions(per_position, num_drafts, draft_tokens)
     return BenchAcceptance(
-        acceptance_length=1 + accepted_tokens / num_drafts,
-        acceptance_rate=rate,
-        per_position=drafted,
-        num_drafts=num_drafts,
-        draft_tokens=draft_tokens,
-        accepted_tokens=accepted_tokens,
-        scope=scope,
+        acceptance_length=1 + accepted_tokens / num_drafts, acceptance_rate=rate,
+        per_position=drafted, num_drafts=num_drafts, draft_tokens=draft_tokens,
+        accepted_tokens=accepted_tokens, scope=scope,
         undrafted_positions=len(per_position) - len(drafted),
     )
 
@@ -295,13 +280,10 @@ def with_derived(run: BenchRun) -> BenchRun:
             f"although the acceptance length is {length:.3g}"
         )
     return replace(
-        run,
-        input_tokens_mean=_filled(run.input_tokens_mean, run.input_tokens, run.completed),
+        run, input_tokens_mean=_filled(run.input_tokens_mean, run.input_tokens, run.completed),
         output_tokens_mean=_filled(run.output_tokens_mean, run.output_tokens, run.completed),
-        tokens_per_step=value,
-        tokens_per_step_basis=basis if value is not None else None,
-        draft_share=share,
-        warnings=tuple(warnings),
+        tokens_per_step=value, tokens_per_step_basis=basis if value is not None else None,
+        draft_share=share, warnings=tuple(warnings),
     )
 
 

@@ -158,21 +158,15 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
         warnings.append("the request rate ramps up during the run: it has no single load level")
     times: dict[str, Any] = {f"{name}_s": stat for name, stat in stats.items()}
     run = BenchRun(
-        source=origin,
-        format=NAME if sweep is None else SWEEP,
-        **stated(item),
+        source=origin, format=NAME if sweep is None else SWEEP, **stated(item),
         engine="vllm" if acceptance is not None else _ENGINES.get(item.backend or ""),
         load=BenchLoad(
             item.request_rate, item.max_concurrency, item.burstiness, item.num_prompts,
             item.ramp_up_strategy,
         ),
         failed=sums.failed if failed is None and sums is not None else failed,
-        concurrency_mean=busy,
-        **times,
-        acceptance=acceptance,
-        **(sums.per_step() if sums is not None else {}),
-        server_args=args,
-        requests=rows,
+        concurrency_mean=busy, **times, acceptance=acceptance,
+        **(sums.per_step() if sums is not None else {}), server_args=args, requests=rows,
         metadata=extra if sweep is None else {**extra, "run_number": f"{sweep:g}"},
         warnings=tuple(warnings),
     )
