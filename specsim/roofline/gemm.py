@@ -62,7 +62,7 @@ def gemm(device: Device, shape: Gemm, how: Pricing = CALIBRATED) -> KernelTime:
     flops = 2.0 * m * n * k
     peak = compute_peak(device, fmt)
     bandwidth = device.mem_bytes_per_s
-    name = gemm_table(device, fmt)
+    name = gemm_table(device, fmt, how.engine)
     if how.datasheet:
         return datasheet_time((stored + ACT_BYTES * m * (n + k)) / bandwidth, flops / peak)
     t = params(device, name, how.engine)

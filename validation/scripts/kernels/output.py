@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common import table
-from kernels.fitting import Fitted, Score
+from kernels.fitting import Fitted, Score, rounded
 from kernels.marlin import unpack_s
 
 from specsim.hardware.store import load_profile
@@ -28,19 +28,30 @@ def assumed_tables(done: Sequence[Fitted]) -> list[Assumed]:
     tables = {fitted.fit.name: fitted.params for fitted in done}
     bf16 = tables["gemm.bf16"]
     experts = next(fitted for fitted in done if fitted.fit.name == "moe.weight_only")
+    unpack = unpack_s(load_profile("h200-sxm"), experts.fit.rows, bf16["mem_frac"], bf16["p"])
+    a100 = load_profile("a100-80gb")
+    cutlass, wide = a100.kernel("gemm.weight_only@trtllm"), a100.kernel("gemm.bf16")
     return [
         Assumed(
             "gemm.weight_only",
             # Dequantising kernels have no fast path for short k steps or split sizes of their own
             # in the data: only what the expert kernel shows is taken over.
             {
-                **bf16, "peak_frac": tables["moe.weight_only"]["peak_frac"],
-                "unpack_s": unpack_s(
-                    load_profile("h200-sxm"), experts.fit.rows, bf16["mem_frac"], bf16["p"]
-                ),
+                **bf16, "peak_frac": tables["moe.weight_only"]["peak_frac"], "unpack_s": unpack,
             },
             "gemm.bf16 with the arithmetic share and the unpacking time of the measured Marlin "
             "experts",
+        ),
+        Assumed(
+            "gemm.mixed_input",
+            {
+                **bf16, "unpack_s": unpack,
+                "peak_frac": rounded(
+                    bf16["peak_frac"] * cutlass["peak_frac"] / wide["peak_frac"]
+                ),
+            },
+            "gemm.weight_only with the share of the 16-bit product's arithmetic that a kernel of "
+            "the same library (TensorRT-LLM's weight-only) was measured to reach on the A100",
         ),
         Assumed(
             "all_reduce.fused", tables["all_reduce@trtllm"],
