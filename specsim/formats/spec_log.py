@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from specsim.data import data_table
 from specsim.errors import FormatError
 from specsim.formats.drafted import drafted_positions, pooled_rates
 
@@ -38,39 +39,9 @@ _ALONE = re.compile(r"Prefill batch.*#running-req: 0\b")
 _RATES = re.compile(r"Per-position acceptance rate: ((?:\d?\.\d+|\d)(?:,\s*(?:\d?\.\d+|\d))*)")
 
 
-def _find(words: str) -> re.Pattern[str]:
-    return re.compile(words + r"\s*" + _NUMBER)
-
-
-_VLLM = {
-    "acceptance_length": _find(r"Mean acceptance length:"),
-    "accepted_tokens": _find(r"Accepted:"),
-    "draft_tokens": _find(r"Drafted:"),
-    "acceptance_percent": _find(r"Draft acceptance rate:"),
-    "accepted_tok_s": _find(r"Accepted throughput:"),
-    "drafted_tok_s": _find(r"Drafted throughput:"),
-}
-_ENGINE = {
-    "generation_tok_s": _find(r"Avg generation throughput:"),
-    "running": _find(r"Running:"),
-    "waiting": _find(r"Waiting:"),
-}
-_ENGINE_PERCENT = {
-    "kv_cache_usage": _find(r"KV cache usage:"),
-    "prefix_cache_hit_rate": _find(r"Prefix cache hit rate:"),
-}
-_V0_TOTALS = {
-    "k": _find(r"Number of speculative tokens:"),
-    "drafted": _find(r"Number of draft tokens:"),
-    "emitted": _find(r"Number of emitted tokens:"),
-}
-_SGLANG = {
-    "acceptance_length": _find(r"accept len:"),
-    "acceptance_rate": _find(r"accept rate:"),
-    "running": _find(r"#running-req:"),
-    "waiting": _find(r"#queue-req:"),
-    "kv_cache_usage": _find(r"token usage:"),
-    "generation_tok_s": _find(r"gen throughput \(token/s\):"),
+_WORDS = {
+    kind: {name: re.compile(rf"{words}\s*{_NUMBER}") for name, words in table.items()}
+    for kind, table in data_table("catalog", "foreign.toml")["log"].items()
 }
 
 
@@ -191,7 +162,7 @@ def _values(patterns: dict[str, re.Pattern[str]], line: str) -> dict[str, Any]:
 
 
 def _vllm(line: str, engine: SpecInterval, where: str) -> SpecInterval:
-    values = _values(_VLLM, line)
+    values = _values(_WORDS["vllm"], line)
     if "accepted_tokens" not in values or "draft_tokens" not in values:
         raise FormatError(
             f"{where}'{_SPEC}' without 'Accepted: N tokens' and 'Drafted: N tokens'; paste the "
@@ -220,9 +191,9 @@ def _vllm(line: str, engine: SpecInterval, where: str) -> SpecInterval:
 def _v0(line: str, where: str) -> SpecInterval:
     """V0's totals. A draft of k tokens emits those accepted before the first rejection and one
     more; "accepted tokens" and its rate count every token by itself, also behind a rejection."""
-    values = _values(_V0_TOTALS, line)
-    k, drafted, emitted = (values.get(name, 0.0) for name in _V0_TOTALS)
-    if set(values) != set(_V0_TOTALS) or k < 1:
+    values = _values(_WORDS["v0_totals"], line)
+    k, drafted, emitted = (values.get(name, 0.0) for name in _WORDS["v0_totals"])
+    if set(values) != set(_WORDS["v0_totals"]) or k < 1:
         raise FormatError(
             f"{where}'{_V0}' without the numbers of speculative, draft and emitted tokens; paste "
             "the whole line"
@@ -270,9 +241,9 @@ def _drafts(
 def _engine(line: str) -> SpecInterval:
     """The engine's line: an interval without a draft until a SpecDecoding line follows."""
     label = _LABEL.search(line)
-    shares = {name: value / 100 for name, value in _values(_ENGINE_PERCENT, line).items()}
+    shares = {name: value / 100 for name, value in _values(_WORDS["engine_percent"], line).items()}
     found = SpecInterval("vllm", label[1] if label else "", _seconds(line))
-    return replace(found, **_values(_ENGINE, line), **shares)
+    return replace(found, **_values(_WORDS["engine"], line), **shares)
 
 
 def _rank(line: str) -> str:
@@ -282,7 +253,7 @@ def _rank(line: str) -> str:
 
 
 def _sglang(line: str) -> SpecInterval:
-    values = _values(_SGLANG, line)
+    values = _values(_WORDS["sglang"], line)
     if values.get("acceptance_length", 1.0) < 1:
         del values["acceptance_length"]
     return replace(SpecInterval("sglang", _rank(line), _seconds(line)), **values)

@@ -38,7 +38,7 @@ from specsim.formats.bench.fields import (
     read_as,
     stated,
 )
-from specsim.formats.bench.metric_table import METRICS, MetricTable, looks_like, run_of
+from specsim.formats.bench.metric_table import MetricTable, looks_like, run_of
 from specsim.formats.bench.record import (
     BenchAcceptance,
     BenchLoad,
@@ -47,9 +47,7 @@ from specsim.formats.bench.record import (
     ServerArgs,
 )
 from specsim.formats.bench.shapes import (
-    CLOCKS,
-    FOLLOWS,
-    SETTINGS,
+    OTHER_FIGURES,
     DraftCounts,
     Histogram,
     pooled,
@@ -118,17 +116,6 @@ class AiperfConfig(Foreign):
 
 
 class AiperfResult(MetricTable):
-    passed_over: ClassVar = {
-        **MetricTable.passed_over,
-        "input_config\\..*|run_info|benchmark_id|error_summary|branch_stats": SETTINGS,
-        "telemetry_data|(?:amd|nvidia)_.*": "power and use of the GPUs",
-        # as the CSV calls them
-        "http_.*": "the client and the network",
-        "total_(?:input|output)_sequence_length": FOLLOWS,
-        "(?:overall_)?(?:draft_)?accept.*|draft_tokens|token_weighted_.*":
-            "means over requests; the counts are read",
-    }
-
     aiperf_version: Text = None
     start_time: Text = None
     was_cancelled: Flag = None
@@ -193,9 +180,8 @@ class AiperfRecord(Foreign):
     """One line of profile_export.jsonl."""
 
     passed_over: ClassVar = {
-        r"metadata\..*": CLOCKS,
-        **{rf"metrics\.(?:{names})(?:\..*)?": why for names, why in METRICS.items()},
-        r"metrics\.inter_token_latency": "computed from latency, TTFT and tokens",
+        rf"metrics\.(?:{names})(?:\..*)?": why for names, why in MetricTable.passed_over.items()
+        if names != OTHER_FIGURES
     }
 
     phase: Text = key("metadata.benchmark_phase")

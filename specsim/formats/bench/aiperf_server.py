@@ -6,7 +6,7 @@ many scrapes. Several endpoints are several servers and are added up.
 
 import math
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import AfterValidator
 
@@ -15,7 +15,6 @@ from specsim.formats.bench.document import ResultFile
 from specsim.formats.bench.fields import Foreign, Number, Signed, Stamp, Text, key, part, parts
 from specsim.formats.bench.record import BenchRun
 from specsim.formats.bench.server_metrics import run_of
-from specsim.formats.bench.shapes import SETTINGS
 from specsim.formats.metrics_text import Histogram, Labels, Snapshot
 
 NAME = "aiperf server metrics"
@@ -66,8 +65,6 @@ class PhaseRange(Foreign):
 
 
 class ServerExport(Foreign):
-    passed_over: ClassVar = {r"input_config|summary\..*": SETTINGS}
-
     metrics: dict[str, MetricFamily]
     format_version: Text = key("aiperf_version")
     date: Text = key("summary.start_time")

@@ -26,6 +26,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from specsim.checked import Broken, LooseShape, Rule, dotted, problem_of
+from specsim.data import data_table
 from specsim.errors import FormatError
 from specsim.formats.bench.record import BenchRun, Stat
 
@@ -40,10 +41,16 @@ class Foreign(LooseShape):
     """An object of a foreign result: what has no figure counts as missing.
 
     by_name: patterns of keys that are read otherwise than by a field; passed_over: those of the
-    tool's own keys that are left out, with the reason (`unread` names the rest)."""
+    tool's own keys that are left out, with the reason (`unread` names the rest), as
+    `catalog/foreign.toml` has them for this shape and its bases."""
 
     by_name: ClassVar[tuple[str, ...]] = ()
     passed_over: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **settings: Any) -> None:
+        own = data_table("catalog", "foreign.toml")["passed_over"].get(cls.__name__, {})
+        cls.passed_over = {**cls.passed_over, **own}
 
     def normal(self) -> object:
         """What stands for the object in the normal form."""

@@ -9,7 +9,6 @@ gaps and latency, not TPOT. Empty responses at the end, such as [DONE], are not 
 import json
 from dataclasses import replace
 from itertools import pairwise
-from typing import ClassVar
 
 from pydantic import model_validator
 
@@ -31,7 +30,6 @@ from specsim.formats.bench.fields import (
 )
 from specsim.formats.bench.metric_table import MetricTable, looks_like, run_of
 from specsim.formats.bench.record import BenchLoad, BenchRun, RequestRow
-from specsim.formats.bench.shapes import CLOCKS, SETTINGS
 from specsim.formats.bench.stats import of_rows, with_derived
 
 NAME = "genai-perf"
@@ -57,11 +55,6 @@ class GenaiConfig(Stimulus):
 
 
 class GenaiResult(MetricTable):
-    passed_over: ClassVar = {
-        **MetricTable.passed_over, "input_config\\..*": SETTINGS, "telemetry_stats":
-        "power and use of the GPUs",
-    }
-
     input_config: GenaiConfig = part(GenaiConfig)
 
 
@@ -119,8 +112,6 @@ class RawRequest(Foreign):
 
 
 class Experiment(Foreign):
-    passed_over: ClassVar = {"window_boundaries": CLOCKS}
-
     mode: Text = key("experiment.mode")
     value: Number = key("experiment.value")
     requests: list[RawRequest] = parts()

@@ -13,7 +13,6 @@ No list of gaps between chunks is kept, so `itl_s` is a ratio: TPOT times tokens
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 from specsim.formats.bench.document import ResultFile
 from specsim.formats.bench.fields import (
@@ -31,10 +30,6 @@ from specsim.formats.bench.fields import (
 )
 from specsim.formats.bench.record import BenchLoad, BenchRun, RequestRow, ServerArgs, Stat
 from specsim.formats.bench.shapes import (
-    CLOCKS,
-    FOLLOWS,
-    NOT_TIMES,
-    SETTINGS,
     DraftCounts,
     MetricSpread,
     pooled,
@@ -68,15 +63,6 @@ _TTFT_IN_IT = "contains the TTFT"
 
 
 class GuidellmMetrics(Foreign):
-    passed_over: ClassVar = {
-        r".*\.(?:errored|incomplete|total)": "of other than successful requests",
-        "time_per_output_token_ms": _TTFT_IN_IT,
-        "output_tokens_per_iteration|tokens_per_second|(?:prompt|total)_tokens?_.*"
-        "|request_streaming_iterations_count|text": FOLLOWS,
-        "image|video|audio": NOT_TIMES,
-        "time_to_first_output_token_ms": "splits thinking from answer; a step does not",
-    }
-
     ttft_s: MillisOfSuccessful = part(MillisOfSuccessful, "time_to_first_token_ms.successful")
     tpot_s: MillisOfSuccessful = part(MillisOfSuccessful, "inter_token_latency_ms.successful")
     e2el_s: OfSuccessful = part(OfSuccessful, "request_latency.successful")
@@ -92,15 +78,6 @@ class GuidellmMetrics(Foreign):
 
 class GuidellmRequest(Foreign):
     """One successful request."""
-
-    passed_over: ClassVar = {
-        "(?:end|first_token|last_token)_time": FOLLOWS,
-        r"info\..*|.*_metrics\..*|(?:scheduler_info|.*_delay|request_(?:end|scheduled)_.*)": CLOCKS,
-        "(?:input|output)_metrics|.*tokens_per_(?:second|iteration)|total_tokens": FOLLOWS,
-        "time_per_output_token_ms": _TTFT_IN_IT,
-        "time_to_first_output_token_ms": "splits thinking from answer; a step does not",
-        ".*round_trip.*|cached_tokens|tool_calls": "of conversations with tools",
-    }
 
     request_start_time: Number = key("request_start_time", "start_time")
     input_tokens: Count = key("prompt_tokens")
@@ -142,13 +119,6 @@ class GuidellmStrategy(Foreign):
 class GuidellmPoint(Foreign):
     """One load point. Its strategy and totals moved between versions."""
 
-    passed_over: ClassVar = {
-        r"(?:config|args|scheduler|worker)\..*|request_loader|extras": SETTINGS,
-        "scheduler_(?:metrics|state)|(?:start|end|run)_.*|(?:warmup|cooldown)_duration": CLOCKS,
-        r"requests\.(?:errored|incomplete|total)|request_totals\..*|request_samples":
-            "of other than successful requests",
-    }
-
     metrics: GuidellmMetrics = part(GuidellmMetrics)
     requests: list[GuidellmRequest] = parts("requests.successful")
     duration: Number = None
@@ -165,8 +135,6 @@ class GuidellmPoint(Foreign):
 
 
 class GuidellmReport(Foreign):
-    passed_over: ClassVar = {r"(?:metadata|config|args)\..*|conclusions": SETTINGS}
-
     version: Text = key("metadata.guidellm_version")
     model: Text = key("config.spec.backend.model", "args.model")
     benchmarks: list[GuidellmPoint] = parts()
@@ -254,11 +222,6 @@ class FirstRequest(Foreign):
     """One successful request of version 0.1, whose reports hold the requests themselves and no
     statistics. Every chunk was counted as one token unless the server told otherwise."""
 
-    passed_over: ClassVar = {
-        ".*_word_count|request": "the texts",
-        "last_time": CLOCKS,
-    }
-
     start_time: Number = None
     end_time: Number = None
     input_tokens: Count = key("prompt_token_count")
@@ -281,8 +244,6 @@ class FirstRequest(Foreign):
 class FirstPoint(Foreign):
     """One load point."""
 
-    passed_over: ClassVar = {"concurrencies": CLOCKS}
-
     mode: Text = None
     rate: Number = None
     results: list[FirstRequest] = parts()
@@ -297,8 +258,6 @@ class FirstPoint(Foreign):
 
 
 class FirstReport(Foreign):
-    passed_over: ClassVar = {r"args\..*": SETTINGS}
-
     model: Text = key("args.model")
     benchmarks: list[FirstPoint] = parts()
 

@@ -20,7 +20,6 @@ from specsim.formats.bench.fields import (
     stat_names,
 )
 from specsim.formats.bench.record import BenchLoad, BenchRun, ServerArgs
-from specsim.formats.bench.shapes import FOLLOWS
 from specsim.formats.bench.stats import with_derived
 
 NAME = "InferenceMAX"
@@ -34,7 +33,6 @@ _KEPT = ("hw", "framework", "precision", "ep", "dp_attention", "isl", "osl", "sp
 
 class InferenceMaxCell(Foreign):
     by_name: ClassVar = (stat_names(*_TIMES), "|".join(_KEPT))
-    passed_over: ClassVar = {stat_names("intvty"): FOLLOWS}
 
     model: Text = None
     framework: Text = None

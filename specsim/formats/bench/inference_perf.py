@@ -15,13 +15,12 @@ count as well; the server's own count (output_tokens) is preferred where newer f
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import ClassVar
 
 from specsim.errors import FormatError
 from specsim.formats.bench.document import ResultFile
 from specsim.formats.bench.fields import Count, Foreign, Number, Numbers, key, part, stated
 from specsim.formats.bench.record import BenchLoad, BenchRun, RequestRow, Stat
-from specsim.formats.bench.shapes import FOLLOWS, NOT_TIMES, OTHER_FIGURES, MetricSpread
+from specsim.formats.bench.shapes import MetricSpread
 from specsim.formats.bench.stats import in_flight, of_rows, rounded, tpot_of_means, with_derived
 
 NAME = "inference-perf"
@@ -29,14 +28,6 @@ DOUBLE_COUNT = 1.3  # stated TPOT too small by this factor: tokens were counted 
 
 
 class Successes(Foreign):
-    passed_over: ClassVar = {
-        OTHER_FIGURES: "only the mean is read",
-        r"latency\.normalized_time_per_output_token": "contains the TTFT",
-        r"throughput\..*|total_tokens": FOLLOWS,
-        "request_size_bytes|image|video|audio": NOT_TIMES,
-        "token_count_mismatches|client_fallback_requests": "checks of the tool",
-    }
-
     count: Count = None
     e2el_s: MetricSpread = part(MetricSpread, "latency.request_latency")
     ttft_s: MetricSpread = part(MetricSpread, "latency.time_to_first_token")
@@ -52,11 +43,6 @@ class Successes(Foreign):
 
 
 class LifecycleReport(Foreign):
-    passed_over: ClassVar = {
-        r"load_summary\.(?:schedule_delay|send_duration|achieved_rate)": "the client's own delays",
-        r"failures\..*": "of failed requests",
-    }
-
     successes: Successes
     failed: Count = key("failures.count")
     benchmark_time_seconds: Number = None
@@ -139,11 +125,6 @@ def _sum(total: float | None, mean: float | None, completed: int | None) -> int 
 class LifecycleRequest(Foreign):
     """One entry of per_request_lifecycle_metrics.json. Token counts stand in several places; the
     server's own come first."""
-
-    passed_over: ClassVar = {
-        r"info\.response_metrics\.(?:server_usage\.total_tokens|chunk_times)": FOLLOWS,
-        r"computed_metrics\..*": FOLLOWS,
-    }
 
     start_time: Number = None
     end_time: Number = None

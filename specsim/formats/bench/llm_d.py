@@ -27,7 +27,7 @@ from specsim.formats.bench.fields import (
     stated,
 )
 from specsim.formats.bench.record import BenchLoad, BenchRun, ServerArgs, Stat
-from specsim.formats.bench.shapes import CLOCKS, FOLLOWS, SETTINGS, MetricSpread, TimeSpread
+from specsim.formats.bench.shapes import MetricSpread, TimeSpread
 from specsim.formats.bench.stats import in_flight, with_derived
 from specsim.formats.bench.unread import unread, with_note
 from specsim.formats.server_yaml import MAX_YAML, documents
@@ -54,23 +54,11 @@ def _latency(name: str) -> Latency:
 class StackPart(Foreign):
     """One component of the served stack."""
 
-    passed_over: ClassVar = {".*": SETTINGS}
-
     model: Text = key("standardized.model.name")
     tp: Count = key("standardized.parallelism.tp", "standardized.accelerator.parallelism.tp")
 
 
 class LlmdReport(Foreign):
-    passed_over: ClassVar = {
-        r"(?:scenario|run|metadata)\..*|metadata|version": SETTINGS,
-        r"metrics\.time\..*": CLOCKS,
-        rf"(?:{_OLD}|{re.escape(_NEW)})\.throughput\..*": FOLLOWS,
-        r".*\.normalized_time_per_output_token": "contains the TTFT",
-        rf"(?:{_OLD}|{re.escape(_NEW)})\.requests\.incomplete": "of other than successful requests",
-        r"metrics\.(?:service|resources)|results\.(?:observability|profiling)"
-        r"|results\.request_performance\.time_series": "the servers over time",
-    }
-
     version: object = None
     model: Text = key("scenario.model.name")
     stack: list[StackPart] = parts("scenario.stack")

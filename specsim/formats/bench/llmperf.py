@@ -25,7 +25,6 @@ from specsim.formats.bench.fields import (
     stated,
 )
 from specsim.formats.bench.record import BenchLoad, BenchRun, RequestRow, Stat
-from specsim.formats.bench.shapes import FOLLOWS, SETTINGS
 from specsim.formats.bench.stats import of_rows, tpot_of_means
 
 NAME = "llmperf"
@@ -39,12 +38,6 @@ class LlmperfSummary(Foreign):
     """Times by name (`results_ttft_s_mean`, ...) are read with `_stat`."""
 
     by_name: ClassVar = (r"results_(?:ttft_s|end_to_end_latency_s)_\w+",)
-    passed_over: ClassVar = {
-        r"results_inter_token_latency_s_\w+": "contains the TTFT",
-        r"results_request_output_throughput_\w+|results_error_rate": FOLLOWS,
-        "(?:mean|stddev)_(?:in|out)put_tokens|timestamp": SETTINGS,
-        r"results_number_(?:in|out)put_tokens_(?!mean)\w+": "only the mean is read",
-    }
 
     format_version: Text = key("version")
     model: Text = None
@@ -60,11 +53,6 @@ class LlmperfSummary(Foreign):
 
 
 class LlmperfResponse(Foreign):
-    passed_over: ClassVar = {
-        "inter_token_latency_s": "contains the TTFT",
-        "request_output_throughput_token_per_s|number_total_tokens": FOLLOWS,
-    }
-
     error_code: object = None
     input_tokens: Count = key("number_input_tokens")
     output_tokens: Count = key("number_output_tokens")

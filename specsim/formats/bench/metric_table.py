@@ -6,33 +6,16 @@ gap between chunks is aiperf's inter_chunk_latency. The value of a single-valued
 """
 
 from dataclasses import replace
-from typing import ClassVar
 
 from specsim.errors import FormatError
 from specsim.formats.bench.fields import Foreign, Number, as_mapping, key, part, stated
 from specsim.formats.bench.record import BenchLoad, BenchRun
-from specsim.formats.bench.shapes import FOLLOWS, NOT_TIMES, OTHER_FIGURES, MetricSpread, TimeSpread
+from specsim.formats.bench.shapes import MetricSpread, TimeSpread
 from specsim.formats.bench.stats import in_flight, rounded
-
-# Metrics of these tools that are left out, and why
-METRICS = {
-    "(?:total_)?(?:output_token_count|output_tokens|isl|osl|input_tokens)|(?:total_)?usage_.*"
-    "|.*throughput(?:_per_user)?|decode_duration|time_to_second_token|effective_.*|active_.*"
-    "|tokens_in_flight|request_error_rate|(?:min_request|max_response)_timestamp": FOLLOWS,
-    "time_to_first_output_token|(?:total_)?reasoning_token(?:_count|s)|.*thinking_efficiency":
-        "splits thinking from answer; a step does not",
-    "(?:total_)?spec_decode_.*": "means over requests; the counts are read",
-    "osl_mismatch_.*|requested_osl|overall_usage_.*|usage_discrepancy_count": "checks of the tool",
-    "error_.*|total_error_isl|good.*|context_overflow_count": "of failed or judged requests",
-    "http_req_.*|network_.*|credit_.*|stream_.*_latency|replay_.*": "the client and the network",
-    "image_.*|num_images|video_.*|audio_.*|rtfx": NOT_TIMES,
-}
 
 
 class MetricTable(Foreign):
     """The metrics of a run."""
-
-    passed_over: ClassVar = {**METRICS, OTHER_FIGURES: "only the mean is read"}
 
     e2el_s: TimeSpread = part(TimeSpread, "request_latency")
     ttft_s: TimeSpread = part(TimeSpread, "time_to_first_token")

@@ -6,7 +6,6 @@ from the token count of `usage`. There are no times worth reading (the server le
 One response a file, or one a line: these are pooled into one run.
 """
 
-from typing import ClassVar
 
 from specsim.formats.bench.document import ResultFile
 from specsim.formats.bench.fields import Count, Foreign, Text, as_mapping, key, part
@@ -18,8 +17,6 @@ NAME = "vllm response"
 
 
 class VllmResponse(Foreign):
-    passed_over: ClassVar = {r"created|choices|usage\..*": "no figures of the engine"}
-
     model: Text = None
     system_fingerprint: Text = None
     input_tokens: Count = key("usage.prompt_tokens")

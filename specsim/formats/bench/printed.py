@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from specsim.data import data_table
 from specsim.errors import FormatError
 from specsim.formats.bench import sglang, vllm_serve
 from specsim.formats.bench.document import ResultFile
@@ -31,31 +32,7 @@ _LINE = re.compile(r"[^\S\n]*([A-Za-z][^:\n]{0,60}?)[^\S\n]*:[^\S\n]+(\S[^\n]{0,
 _TIME = re.compile(r"(mean|median|std|max|p[\d.]{1,7}) (ttft|tpot|itl|e2el|e2e latency) \(ms\)")
 _POSITION = re.compile(r"position \d{1,3}")
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d{1,2})?")
-_KEYS = {
-    "traffic request rate": "request_rate",
-    "request rate configured (rps)": "request_rate",
-    "max request concurrency": "max_concurrency",
-    "maximum request concurrency": "max_concurrency",
-    "successful requests": "completed",
-    "failed requests": "failed",
-    "benchmark duration (s)": "duration",
-    "total input tokens": "total_input_tokens",
-    "total input text tokens": "total_input_text_tokens",
-    "total input vision tokens": "total_input_vision_tokens",
-    "total generated tokens": "total_output_tokens",
-    "total generated tokens (retokenized)": "total_output_tokens_retokenized",
-    "request throughput (req/s)": "request_throughput",
-    "request goodput (req/s)": "request_goodput",
-    "input token throughput (tok/s)": "input_throughput",
-    "output token throughput (tok/s)": "output_throughput",
-    "peak output token throughput (tok/s)": "max_output_tokens_per_s",
-    "peak concurrent requests": "max_concurrent_requests",
-    "acceptance rate (%)": "spec_decode_acceptance_rate",
-    "acceptance length": "spec_decode_acceptance_length",
-    "drafts": "spec_decode_num_drafts",
-    "draft tokens": "spec_decode_draft_tokens",
-    "accepted tokens": "spec_decode_accepted_tokens",
-}
+_KEYS: dict[str, str] = data_table("catalog", "foreign.toml")["printed"]
 _PER_POSITION = "spec_decode_per_position_acceptance_rates"
 _OF_SGLANG = {"backend", "concurrency", "accept_length", "mean_e2e_latency_ms"}
 
@@ -113,8 +90,6 @@ def _key(label: str) -> str:
     time = _TIME.fullmatch(label)
     if time is not None:
         return f"{time[1]}_{time[2].replace(' ', '_')}_ms"
-    if label == "total token throughput (tok/s)":
-        return "total_token_throughput"
     return _KEYS.get(label, re.sub(r"\W+", "_", label).strip("_"))
 
 

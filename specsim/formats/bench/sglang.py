@@ -52,13 +52,6 @@ class SglangResult(Details):
     """One line."""
 
     by_name: ClassVar = (stat_names(*_TIMES.values()), "|".join(_KEPT))
-    passed_over: ClassVar = {
-        "total_input_text_tokens|total_input_vision_tokens|total_(?:token_)?throughput|input_throughput":
-            "follow from what is read",
-        "total_output_tokens_retokenized": "the client's count; the server's is read",
-        "max_output_tokens_per_s|max_concurrent_requests|max_itl_ms": "peaks",
-        "generated_texts": "no figures",
-    }
 
     label: Text = key("tag")
     concurrency_mean: Number = key("concurrency")

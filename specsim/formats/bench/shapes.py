@@ -23,8 +23,6 @@ from specsim.formats.bench.record import BenchAcceptance, Stat
 from specsim.formats.bench.stats import acceptance_from_counts, rates_of_steps, survival
 
 OTHER_FIGURES = r".*\.(?:min|max|std|median|mode|count|sum|p[\d.]+)"  # of a distribution
-FOLLOWS, SETTINGS = "follow from what is read", "settings of the tool"
-NOT_TIMES, CLOCKS = "not of a language model's step", "clocks and numbers of the client"
 MAX_DRAFT = 1000  # tokens a step; no engine comes near
 _PERCENTILE = re.compile(r"p\d{1,4}(?:\.\d{1,4})?")
 
@@ -113,10 +111,6 @@ class DraftCounts(Foreign):
     """vLLM's per-request counts of drafts. acceptance_histogram[j]: steps with j accepted;
     per_step_*: tokens of every step with a draft, in order, where the server was asked for it
     (--per-request-spec-decode-metrics detailed)."""
-
-    passed_over: ClassVar = {
-        "mean_acceptance_length|draft_acceptance_rate|completion_tokens": FOLLOWS,
-    }
 
     num_spec_steps: Count = None
     num_draft_tokens: Count = None

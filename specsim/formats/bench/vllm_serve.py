@@ -48,17 +48,6 @@ class VllmResult(Details):
     """One result."""
 
     by_name: ClassVar = (stat_names(*_TIMES), ARGUMENT.pattern)
-    passed_over: ClassVar = {
-        "endpoint_type|tokenizer_id|ramp_up_.*|rps_change_events|best_of|use_beam_search":
-            "settings of the client",
-        "(total_token|input)_throughput|rtfx": "follow from what is read",
-        "request_goodput": "counts against limits that the file does not state",
-        "max_concurrent_requests": "a peak; the mean is computed",
-        r"queue_times|server_\w+|" + stat_names("client_queue_time", "e2el_including_client_queue"):
-            "queues outside the engine",
-        "generated_texts": "no figures",
-        r"steady_state\w*": "a window of the run; the whole run is read",
-    }
 
     model: Text = key("model_id")
     label: Text = None
