@@ -4,8 +4,8 @@ The package knows nothing of rooflines or simulation; it meets them only in meas
 
     config        what a checkpoint is (Llama, Qwen2, Qwen3, Qwen3-MoE)
     options       what a run is: slots, draft length, dtype, sampling of each request
-    models, fetch  find and load a model: folder, GGUF file, SmolLM2 (fetched once), random weights
-    weights, gguf_files, gguf_tokenizer, tokenizer          files
+    models         find and load a model: folder, GGUF file, SmolLM2 (fetched once), random weights
+    weights, gguf_files, tokenizer                          files
     layers, transformer, attention, kv_cache                the forward pass
     kernels, native(_ops), triton_kernels   the fused kernels: torch, numba (CPU), Triton (CUDA)
     state, sampling, step                   one draft-verify-sample-commit step, tensors only

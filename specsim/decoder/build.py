@@ -4,8 +4,7 @@ from specsim.decoder.attention import KVCache
 from specsim.decoder.drafters.base import NoDraft, Proposer
 from specsim.decoder.drafters.draft_model import DraftModelProposer, EarlyExitProposer
 from specsim.decoder.drafters.eagle import EagleProposer, EagleWeights
-from specsim.decoder.drafters.ngram import NGramProposer
-from specsim.decoder.drafters.suffix import SuffixProposer
+from specsim.decoder.drafters.lookup import NGramProposer, SuffixProposer
 from specsim.decoder.options import DecoderOptions
 from specsim.decoder.state import SlotState
 from specsim.decoder.transformer import Transformer

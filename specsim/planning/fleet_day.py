@@ -15,11 +15,18 @@ from functools import partial
 from specsim.hardware.profile import HardwareProfile
 from specsim.planning.fleet import replicas_needed
 from specsim.planning.fleet_day_file import HOUR_S, HOURS, Autoscale, Day, demand_at
-from specsim.planning.fleet_day_result import DayHour, DayModel, DaySetting, DaySide, FleetDay
 from specsim.planning.fleet_day_sides import Setting, Side, settings_of, side_of
 from specsim.planning.fleet_file import FleetPlanFile, Wanted
 from specsim.planning.fleet_flow import Flow, Scaling, Stream, run_day
-from specsim.planning.fleet_result import Endpoint, FleetFigures
+from specsim.planning.fleet_result import (
+    DayHour,
+    DayModel,
+    DaySetting,
+    DaySide,
+    Endpoint,
+    FleetDay,
+    FleetFigures,
+)
 from specsim.planning.fleet_size import Asked, Effort, Misfit, size_model
 
 ENDS = ("fast", "slow")  # of a prediction's interval

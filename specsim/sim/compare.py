@@ -7,10 +7,14 @@ the runs' own ratios, paired by seed. Confidence intervals are theirs, at 95 %. 
 SLO as `passing` says, which also decides how many runs there are where nobody said.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from specsim.sim import passing
 from specsim.sim import slo as gates
@@ -18,9 +22,10 @@ from specsim.sim.build import Deployment
 from specsim.sim.figures import Figures, most_of, numbers_in, value_at
 from specsim.sim.intervals import mean_of_runs, median_interval, median_or_none
 from specsim.sim.loads import Load
-from specsim.sim.overtime import OverTime, over_time
 from specsim.sim.run import Progress, SimResult, simulate
 from specsim.sim.stationarity import Stationarity, judge_trends
+from specsim.sim.steplog import Timeline
+from specsim.sim.summary import merged_timeline
 
 Report = Callable[[str, int, Progress | None], None]
 
@@ -32,6 +37,9 @@ class Summarise(Protocol):
 
 
 # Ratios with / without speculation; above 1 is better in all of them (times are inverted).
+OverTime = dict[str, float | list[float] | list[float | None]]
+MOST_POINTS = 120
+DIGITS = 5  # significant figures: nobody reads more from a curve
 GAINS = {
     "output_tok_s": ("output_tok_s", False),
     "tpot_mean": ("tpot_s.mean", True),
@@ -86,7 +94,7 @@ class SimulatedComparison:
     """The result of `compare`. first: the first run with speculation (records, trace).
 
     gain: how many times better speculation is; each a ratio, with its interval in gain_95.
-    timelines: the first run of each side ('with', 'without') over time, see `overtime`."""
+    timelines: the first run of each side ('with', 'without') over time, see `over_time`."""
 
     main: Arm
     baseline: Arm | None
@@ -318,3 +326,58 @@ def _precise_enough(sides: Iterable[list[Figures]], precision: float) -> bool:
             if len(known) < len(values) or mean_of_runs(known).relative > precision:
                 return False
     return True
+
+
+def over_time(result: SimResult) -> OverTime:
+    """The `timeline` of `specsim simulate --json`, in at most 120 points: each is the mean over an
+    interval of equal width (of TTFT: percentiles of the requests sent in it).
+
+    width_s: of the intervals. t_s: their starts. running, waiting: mean requests in steps and in
+    the engines' queues, all replicas. kv_usage: share of the cache blocks held by requests.
+    output_tok_s: tokens given out per second. busy: share of the time in which a step ran.
+    ttft_p50_s, ttft_p95_s: of the requests sent in the interval that got a token, else None.
+    """
+    merged = merged_timeline(result.cluster)
+    cells = Timeline.FIELDS
+    area, width = merged.area, merged.width_s
+    count = math.ceil(merged.end_s / width) if merged.end_s > 0 else 0
+    area = area[:, :count]
+    while count > MOST_POINTS:
+        if count % 2:
+            area = np.concatenate([area, np.zeros((len(cells), 1))], axis=1)
+        area = area[:, ::2] + area[:, 1::2]
+        width *= 2
+        count = area.shape[1]
+    starts = np.arange(count) * width
+    spans = np.minimum(starts + width, merged.end_s) - starts
+    levels = dict(zip(cells, area / np.maximum(spans, 1e-12), strict=True))
+    replicas = result.cluster.replicas
+    blocks = sum(replica.run.config.most_kv_blocks for replica in replicas)
+    out: OverTime = {
+        "width_s": width,
+        "t_s": _short(starts),
+        "running": _short(levels["running"]),
+        "waiting": _short(levels["waiting"]),
+        "kv_usage": _short(levels["kv_blocks"] / blocks),
+        "output_tok_s": _short(levels["tokens"]),
+        "busy": _short(levels["busy"] / len(replicas)),
+    }
+    arrival = result.records.times("arrival_s")
+    ttft = result.records.times("first_token_s") - arrival
+    place = np.minimum((arrival / width).astype(np.int64), count - 1)
+    for percent in (50, 95):
+        values: list[float | None] = [None] * count
+        for i in range(count):
+            inside = ttft[(place == i) & ~np.isnan(ttft)]
+            if len(inside):
+                values[i] = _rounded(float(np.percentile(inside, percent)))
+        out[f"ttft_p{percent}_s"] = values
+    return out
+
+
+def _short(values: NDArray[np.floating]) -> list[float]:
+    return [_rounded(float(value)) for value in values]
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

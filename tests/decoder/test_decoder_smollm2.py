@@ -10,8 +10,7 @@ import torch
 
 from decoder_helpers import SlotHarness
 from specsim.decoder.engine import Engine
-from specsim.decoder.fetch import packaged_gguf
-from specsim.decoder.models import DEFAULT_MODEL, load_model
+from specsim.decoder.models import DEFAULT_MODEL, load_model, packaged_gguf
 from specsim.decoder.options import DecoderOptions, SamplingParams
 from specsim.errors import UsageError
 

@@ -7,9 +7,9 @@ import pytest
 
 from sim_costs import Linear, config, plain_requests
 from specsim.sim.arrivals import gamma_times
+from specsim.sim.compare import MOST_POINTS, over_time
 from specsim.sim.lengths import Uniform
 from specsim.sim.loads import OpenLoop, requests_of
-from specsim.sim.overtime import MOST_POINTS, over_time
 from specsim.sim.run import simulate
 
 

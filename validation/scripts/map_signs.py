@@ -45,10 +45,9 @@ from common import (
 from map_tables import CAPPED, rest_cells, table_cells, unseen, verify_cells
 
 from specsim.accuracy.lookups import SkipRow, number, source_of
-from specsim.accuracy.row_burst import overflows
 from specsim.accuracy.row_load import acceptance_length
 from specsim.accuracy.rows import PublishedCase, published_case
-from specsim.accuracy.score import score_case
+from specsim.accuracy.score import overflows, score_case
 from specsim.analytic.closed import closed_loop
 from specsim.api.acceptance import catalogued, fitted_to, usable
 from specsim.errors import SpecSimError

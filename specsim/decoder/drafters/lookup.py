@@ -1,23 +1,66 @@
-"""Suffix decoding on the host: match the end of a request against itself and earlier answers.
-
-Proposes the continuation that followed the longest matching suffix, in the request's own text and
-in a store of finished answers, choosing among several matches the token seen most often. It stops
-when the estimated probability of the whole draft falls under `MIN_PROB`, or when the draft is
-as long as the match, so a short match risks a short draft (the rules of suffix
-decoding: Oliaro et al. 2024; Snowflake's arctic-inference has a tree version).
-
-Texts are indexed by their 1-, 2- and 3-grams. The longest indexed n-gram that occurs gives the
-candidates (the most recent `MAX_CANDIDATES`), which are then compared backwards.
-"""
+"""Drafts looked up in texts: n-grams of the request, and suffixes of finished answers as well."""
 
 from collections import Counter
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from specsim.decoder.attention import BatchRows
 from specsim.decoder.drafters.base import Proposal, Proposer
 from specsim.decoder.sampling import SamplingMode
+from specsim.decoder.state import SlotState
+
+
+class NGramProposer(Proposer):
+    """Prompt lookup: propose what followed the last tokens the previous time they occurred.
+
+    The longest of max..min last tokens that occurs earlier in the request is matched, its most
+    recent occurrence taken. Where the continuation runs into the end of the sequence it goes on
+    from the start of the match: text with period r is then continued for k tokens, not r. Static
+    shapes, no host sync: a comparison of the whole token row per n-gram length. A row without a
+    match proposes nothing (lengths 0) and carries a valid filler token."""
+
+    def __init__(
+        self, num_speculative_tokens: int, longest: int, shortest: int, state: SlotState
+    ) -> None:
+        self.num_speculative_tokens = num_speculative_tokens
+        self._longest, self._shortest = longest, shortest
+        self._state = state
+
+    def propose(self, rows: BatchRows, mode: SamplingMode) -> Proposal:
+        state = self._state
+        n = state.n[rows.index]
+        width = min(rows.bound, state.token_ids.shape[1])
+        tokens = state.token_ids[rows.index, :width]
+        return lookup(tokens, n, self.num_speculative_tokens, self._longest, self._shortest)
+
+
+def lookup(tokens: Tensor, n: Tensor, k: int, longest: int, shortest: int) -> Proposal:
+    """tokens [B, W], of which n [B] are committed -> drafts [B, k] and how many exist, 0 or k.
+
+    Positions at or beyond n are never looked at.
+    """
+    width = tokens.shape[1]
+    where = torch.arange(width, device=tokens.device)
+    follow = torch.zeros_like(n)  # position of the first proposed token; 0: no match
+    run = (where < (n - 1).unsqueeze(1)) & (where >= 0)  # ends a match, leaves a follower
+    # run[b, p]: tokens p-g+1 .. p equal the last g of row b. Grown one token at a time.
+    for length in range(1, longest + 1):
+        last = tokens.gather(1, (n - length).clamp(min=0).unsqueeze(1))
+        equal = tokens == last
+        shifted = torch.zeros_like(equal)
+        shifted[:, length - 1 :] = equal[:, : width - length + 1]
+        run = run & shifted & (n > length).unsqueeze(1)
+        if length >= shortest:
+            found = torch.where(run, where + 1, 0).amax(1)
+            follow = torch.where(found > 0, found, follow)
+    period = (n - follow).clamp(min=1)
+    offset = torch.arange(k, device=tokens.device) % period.unsqueeze(1)
+    drafts = tokens.gather(1, (follow.unsqueeze(1) + offset).clamp(max=width - 1))
+    lengths = torch.where(follow > 0, k, 0)
+    return Proposal(drafts, None, lengths)
+
 
 MAX_ORDER = 3  # longest n-gram in the index
 MAX_MATCH = 24  # tokens that are compared backwards
@@ -102,7 +145,17 @@ def follow(
 
 
 class SuffixProposer(Proposer):
-    """One index per running request and one store of finished answers, shared."""
+    """Suffix decoding on the host: match the end of a request against itself and earlier answers.
+
+    Proposes the continuation that followed the longest matching suffix, in the request's own text
+    and in a store of finished answers, choosing among several matches the token seen most often. It
+    stops when the estimated probability of the whole draft falls under `MIN_PROB`, or when the
+    draft is as long as the match, so a short match risks a short draft (the rules of suffix
+    decoding: Oliaro et al. 2024; Snowflake's arctic-inference has a tree version).
+
+    One index per running request and one store of finished answers, shared: 1-, 2- and 3-grams of
+    the texts. The longest indexed n-gram that occurs gives the candidates (the most recent
+    `MAX_CANDIDATES`), which are then compared backwards."""
 
     host_side = True
 
