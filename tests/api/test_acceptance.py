@@ -135,7 +135,7 @@ def test_an_interval_of_acceptance_widens_that_of_the_speedup() -> None:
 
 
 def test_unknown_says_from_how_many_tokens_it_pays() -> None:
-    found = specsim.tune("llama-2-7b", concurrency="1,64")
+    found = specsim.tune("mistral-7b-v0.3", concurrency="1,64")
     assert found.answers[0].best is None and found.answers[0].flags is None
     verdict = found.verdict
     assert verdict is not None and verdict.decision == "unknown"

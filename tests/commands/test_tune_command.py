@@ -151,7 +151,7 @@ def test_default_methods_are_those_with_a_drafter_and_acceptance() -> None:
     named = setup("llama-3.1-8b", methods="eagle-3,ngram,mtp")
     assert [s.setup.method for s in named.systems] == ["eagle3", "ngram"]
     assert "ships no MTP head" in dict(named.skipped)["mtp"]
-    unknown = setup("llama-2-7b")
+    unknown = setup("mistral-7b-v0.3")
     assert unknown.systems == () and unknown.unknown is not None
     newer = setup("llama-3.1-8b", methods="medusa,eagle3", engine="vllm==0.33.0")
     assert "any more" in dict(newer.skipped)["medusa"]

@@ -205,6 +205,10 @@ def test_drafter_sizes() -> None:
         "EAGLE3-gpt-oss-120b": 0.31,
         "DFlash-Qwen3.6-27B": 1.73,
         "DFlash-Qwen3.5-35B-A3B": 0.47,
+        # As the README of EAGLE has them.
+        "yuhuili/EAGLE-Vicuna-7B-v1.3": 0.24,
+        "yuhuili/EAGLE-llama2-chat-13B": 0.37,
+        "yuhuili/EAGLE-llama2-chat-70B": 0.99,
     }.items():
         assert round(drafter_parameters(find_drafter(name)) / 1e9, 2) == billions
 
