@@ -6,7 +6,7 @@ from specsim.analytic.apart import Apart
 from specsim.analytic.system import System
 from specsim.errors import UsageError
 from specsim.latency.kv_link import CHUNKS, link_rate
-from specsim.options.groups import ApartOptions
+from specsim.options.apart import ApartOptions
 
 
 def apart_of(options: ApartOptions, system: System) -> Apart | None:

@@ -156,9 +156,9 @@ def _built(
     profile = with_link(profile, options.link, options.tp * options.pp)
     if options.host_w is not None:
         profile = replace(profile, host_w=options.host_w)
-    engine = find_engine(options.engine).on(
-        profile.name, profile.mem_bytes, options.tp
-    )
+    engine = find_engine(options.engine).on(profile.name, profile.mem_bytes, options.tp)
+    ahead = options.async_scheduling
+    engine = engine.launched(options.cuda_graph_max, None if ahead is None else ahead == "on")
     kv = cache_dtype("auto" if options.kv is None else options.kv)
     kv = engine.kv_dtype(spec, profile.arch) if kv == "auto" else kv
     kv_dtype_bytes(spec, kv)  # refuses an unknown dtype
@@ -199,6 +199,14 @@ def _built(
         if kernels != "assumed":
             said = f"partly measured on it, the others assumed ({origin})"
         warnings.append(f"kernel efficiencies of {profile.name} are {said}")
+    if not engine.graph_max and options.fidelity != "datasheet":
+        over = engine.overheads
+        op_s = max(over.prompt_op_s, over.eager_op_s, over.eager_kernel_s)
+        warnings.append(
+            f"without CUDA graphs a step takes at least what the host needs to launch it: "
+            f"{op_s * 1e6:.0f} us for each op of `specsim explain`"
+            + (", assumed" if op_s > over.prompt_op_s else "")
+        )
     if spec.weights == "int8" and native(profile, "int8"):
         warnings.append("products of 8-bit integers reach the shares of FP8 kernels (assumed)")
     if parallel.all_gpus > 1 and options.link is None and profile.link_kind.startswith("PCIe"):

@@ -21,7 +21,7 @@ from specsim.calibrate.fewshot_bench import PLAIN, SPEC, StepAcceptance, said_of
 from specsim.errors import CalibrationError, UsageError
 from specsim.jsonable import picked
 from specsim.methods.registry import is_plain
-from specsim.options import groups
+from specsim.options import apart, groups
 from specsim.options.declare import declared
 from specsim.options.groups import DeploymentOptions
 from specsim.options.prediction import PredictOptions, RunOptions, TransferOptions
@@ -32,7 +32,7 @@ LOAD = ("concurrency", "input_len", "output_len")
 CHANGES = ("gpu", "link", "tp", "engine", "k", *LOAD)
 THEIRS = {name for group in (groups.AcceptanceOptions, groups.DraftShareOptions,
                              groups.LengthsOptions, groups.CachedShareOptions, groups.LoadOptions,
-                             groups.LengthRangeOptions, groups.ApartOptions, RunOptions)
+                             groups.LengthRangeOptions, apart.ApartOptions, RunOptions)
           for name in declared(group)}
 FAR = math.log(16)  # of loads, beyond which public pairs were predicted no better with one
 LIKE = 0.05  # of logarithms, up to which two runs are of one load

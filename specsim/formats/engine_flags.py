@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 
 from specsim.errors import FormatError, UsageError
+from specsim.formats.launch_flags import launch_values
 from specsim.formats.server_flags import (
     CommandValues,
     ParsedFlags,
@@ -48,7 +49,7 @@ def read_sglang(server: ServerWords) -> ServerCommand:
         max_num_batched_tokens=whole(read, "tokens", "--chunked-prefill-size") if chunked else None,
         gpu_memory_utilization=share(read, "memory", "--mem-fraction-static"),
     )
-    values |= numeric_formats(read, not_modelled)
+    values |= numeric_formats(read, not_modelled) | launch_values(flags)
     if read.get("algorithm", "").upper() not in ("", "NONE"):
         values |= _speculation(read, model)
         if "adaptive" in read:
@@ -147,7 +148,7 @@ def read_vllm(server: ServerWords) -> ServerCommand:
         max_num_seqs=seqs * groups if seqs is not None else None, max_num_batched_tokens=budget,
         gpu_memory_utilization=share(read, "memory", "--gpu-memory-utilization"),
     )
-    values |= numeric_formats(read, not_modelled)
+    values |= numeric_formats(read, not_modelled) | launch_values(flags)
     config = _config(flags)
     if config is not None:
         values["speculative_config"] = config

@@ -110,7 +110,9 @@ def sort_flags(server: ServerWords) -> ParsedFlags:
     out = ParsedFlags()
     unchanged: list[str] = []
     for name, value in server.environment.items():
-        if name in table.ignored:
+        if name in table.read:
+            out.read[table.read[name]] = value
+        elif name in table.ignored:
             out.ignored.append(name)
         elif name in table.not_modelled:
             text = f"{name}={value}"

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from specsim.methods.base import SpecSetup
+from specsim.errors import UsageError
+from specsim.methods.base import METHODS, SpecSetup
 from specsim.model.mixers import LatentAttention
 from specsim.model.spec import ModelSpec
 
@@ -34,6 +35,7 @@ class Overheads:
     prompt_op_s: what the host needs for one op of the list in a pass that holds prompts and runs
         outside CUDA graphs; it binds only when the device is faster. An op stands for several
         launches (quantisation, layout, routing) and the Python around them.
+    eager_op_s: the same where graphs and compiled code are switched off (--enforce-eager).
     mixed_step_s: extra of a step that holds prefill tokens.
     request_s: front end per request before its first token (HTTP, tokeniser, first scheduling).
     host_step_s: what the host needs to prepare a step; it binds only when the device is faster.
@@ -55,6 +57,7 @@ class Overheads:
     draft_pass_s: float = 0.0
     eager_kernel_s: float = 0.0
     prompt_op_s: float = 0.0
+    eager_op_s: float = 0.0
     mixed_step_s: float = 0.0
     request_s: float = 0.0
     host_step_s: float = 0.0
@@ -129,7 +132,9 @@ class Server:
     that is in neither is not there.
     trees: whether it drafts more than chains.
     Flags, by what they set: max_num_seqs, max_num_batched_tokens, gpu_memory_utilization,
-    max_model_len, no_prefix_caching. kv_cache: cache dtype -> its name here, '' for the default.
+    max_model_len, no_prefix_caching, graph_max (the largest batch of a CUDA graph), no_graphs,
+    async_scheduling, no_async_scheduling. kv_cache: cache dtype -> its name here, '' for the
+    default.
     fixed_acceptance: environment variable that dictates the acceptance length.
     random_lengths: whether its own benchmark draws lengths from 1 up to what is asked for, where
         vLLM's sends just that.
@@ -147,6 +152,10 @@ class Server:
     gpu_memory_utilization: str = ""
     max_model_len: str = ""
     no_prefix_caching: str = ""
+    graph_max: str = ""
+    no_graphs: str = ""
+    async_scheduling: str = ""
+    no_async_scheduling: str = ""
     kv_cache: Mapping[str, str] = field(default_factory=dict)
     fixed_acceptance: str = ""
     random_lengths: bool = False
@@ -169,8 +178,8 @@ class EngineProfile:
     since: first version the profile stands for, where that is older than `version`.
     current_through: year until whose end people ran it, so that a measurement of that time which
         states no version is taken for one of it (0: still current).
-    graph_unit: 'tokens' or 'requests': what graph_max (0: no graphs) counts. Above it decode runs
-        eagerly.
+    graph_unit: 'tokens' or 'requests': what graph_max counts. Above it decode runs eagerly; 0:
+        no graphs, nor compiled code between them.
     graph_max_by_arch: exceptions by hardware arch.
     prompt_op_by_arch: factors on prompt_op_s by hardware arch (launches cost more under ROCm).
     fp8_choosers: architectures where the cache of latent layers that choose what they attend to is
@@ -210,6 +219,8 @@ class EngineProfile:
         the drafter, from a calibration on one server (1: as the device's profile has them).
     expert_scale: a further factor on those of the target's routed experts.
     k_multiple_of_n_predict: MTP draft length must be a multiple of the heads in the checkpoint.
+    launch_flags: what the server is told where its own graphs or scheduling were not wanted
+        (`launched`).
     """
 
     name: str
@@ -262,6 +273,7 @@ class EngineProfile:
     expert_scale: float = 1.0
     sources: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
+    launch_flags: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         scales = (self.kernel_scale, self.drafter_scale, self.expert_scale)
@@ -284,6 +296,37 @@ class EngineProfile:
             max_num_batched_tokens=tokens or self.max_num_batched_tokens,
             graph_max=(wide_graphs if tp >= 4 else graphs) or self.graph_max,
         )
+
+    def launched(self, graph_max: int | None, ahead: bool | None) -> "EngineProfile":
+        """With CUDA graphs up to another batch (in graph_unit; 0: none) and steps planned ahead or
+        not, whatever its defaults; None: as they are. UsageError where its server has no flag for
+        that.
+
+        An engine told to plan ahead does so with every drafter but a lookup, whose drafts need the
+        tokens of the step before."""
+        server, found, flags = self.server, self, list(self.launch_flags)
+        if graph_max is not None:
+            self._needs(server.no_graphs, "the batches of CUDA graphs", "--cuda-graph-max")
+            flags += [server.graph_max, str(graph_max)] if graph_max else [server.no_graphs]
+            found = replace(found, graph_max=graph_max, graph_max_by_arch={})
+        if ahead is not None:
+            flag = server.async_scheduling if ahead else server.no_async_scheduling
+            self._needs(flag, "whether it plans steps ahead", "--async-scheduling")
+            flags.append(flag)
+            rules = self.scheduler
+            lookups = tuple(m for m in rules.sync_methods if METHODS[m].lookup)
+            found = replace(found, scheduler=replace(
+                rules, async_scheduling=ahead,
+                sync_methods=lookups if ahead else rules.sync_methods,
+            ))
+        return replace(found, launch_flags=tuple(flags))
+
+    def _needs(self, flag: str, what: str, option: str) -> None:
+        if not flag:
+            raise UsageError(
+                f"the server of {self.name} {self.version} has no flag for {what}; leave out "
+                f"{option}"
+            )
 
     def kv_dtype(self, spec: ModelSpec, arch: str) -> str:
         """Cache dtype of a model where none is asked for."""
@@ -320,7 +363,7 @@ class EngineProfile:
 
     def draft_graphs(self, setup: SpecSetup, target: ModelSpec) -> DraftGraphs:
         """How the draft passes for a target replay CUDA graphs."""
-        if setup.method in self.eager_drafters:
+        if setup.method in self.eager_drafters or not self.graph_max:
             return "none"
         pieces = kind_of_target(target) in self.piecewise_targets
         pieces = pieces and not setup.drafting.new_runner

@@ -109,7 +109,7 @@ class LatencyModel:
         step = self.step(shape)
         if shape.prefill and step.launch_s and self.parallel.pp == 1:
             return Launches(step.idle_s, step.target_s - step.launch_s)
-        return Launches(0.0, step.total_s)
+        return Launches(0.0, step.total_s - step.launch_s)
 
     def parts(self, shape: StepShape) -> dict[str, float]:
         """Seconds by phase; a mixed step gives prefill what it costs beyond its decode part."""
@@ -184,11 +184,13 @@ class LatencyModel:
             if seqs and shape.decode_q_len > 1:
                 per_layer += over.wide_layer_s + over.tree_layer_s * (setup.tree_topk > 1)
             target_s += per_layer * self.spec.n_layers + over.sync_s * self._waits
+            eager, each_s = not self.engine.graph_max, over.eager_kernel_s
+            if shape.prefill or eager:
+                # Decode steps beyond the largest graph were never seen to cost that much.
+                by_arch = self.engine.prompt_op_by_arch.get(self.profile.arch, 1.0)
+                per_op_s = max(over.prompt_op_s, over.eager_op_s * eager)
+                each_s = max(each_s, per_op_s * by_arch)
             if not kernels.graphed:
-                each_s = over.eager_kernel_s
-                if shape.prefill:
-                    by_arch = self.engine.prompt_op_by_arch.get(self.profile.arch, 1.0)
-                    each_s = max(each_s, over.prompt_op_s * by_arch)
                 launch_s = each_s * kernels.target.launches
                 idle_s = max(0.0, launch_s - target_s)
                 target_s += idle_s
@@ -201,7 +203,8 @@ class LatencyModel:
                 if self._draft_graphs != "whole":
                     launching_s = over.host_pass_s * kernels.passes
                 if self._draft_graphs == "none":
-                    launching_s += over.eager_kernel_s * kernels.draft.launches
+                    kernel_s = each_s if eager else over.eager_kernel_s
+                    launching_s += kernel_s * kernels.draft.launches
                 if not self._ahead:
                     draft_s = max(draft_s, launching_s)
             host_s = over.step_s + over.seq_s * seqs + (0.0 if self._ahead else over.lockstep_s)
@@ -215,6 +218,8 @@ class LatencyModel:
             # The host prepares the next step while the device runs this one; drafts launched ahead
             # of the device are part of that.
             device_s = target_s + sample_s + draft_s
+            if not shape.prefill:  # launches of prompts: `latency.launches`
+                launching_s += launch_s
             host_s = max(host_s, over.host_step_s + launching_s * self._ahead - device_s)
         sums = (target, sample, draft)
         return StepLatency(

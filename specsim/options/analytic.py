@@ -15,7 +15,7 @@ class ExplainOptions(
     groups.ModelArgument, groups.ServerCommandOptions, groups.ServerOptions,
     groups.AcceptanceOptions, groups.TreeOptions, groups.DraftShareOptions, groups.RequestOptions,
     groups.ClientOptions, groups.BatchLimitsOptions, groups.LongestRequestOptions,
-    groups.MemoryShareOptions, groups.PricingOptions,
+    groups.MemoryShareOptions, groups.LaunchOptions, groups.PricingOptions,
 ):
     NAME: ClassVar = "explain"
 
@@ -33,7 +33,8 @@ class DrawnOptions(groups.PlotFileOptions, groups.OutputOptions):
 class CrossoverOptions(
     groups.ModelArgument, groups.ServerOptions, groups.AcceptanceOptions, groups.TreeOptions,
     groups.DraftShareOptions, groups.RequestOptions, groups.BatchLimitsOptions,
-    groups.LongestRequestOptions, groups.MemoryShareOptions, groups.PricingOptions,
+    groups.LongestRequestOptions, groups.MemoryShareOptions,
+    groups.LaunchOptions, groups.PricingOptions,
     groups.ServerCommandOptions, section="Study",
 ):
     NAME: ClassVar = "crossover"
@@ -80,7 +81,8 @@ class CrossoverCommand(CrossoverOptions, DrawnOptions):
 class ParetoOptions(
     groups.ModelArgument, groups.GpuOptions, groups.ExpertParallelOptions, groups.EngineOptions,
     groups.DraftingOptions, groups.AcceptanceOptions, groups.DraftShareOptions,
-    groups.RequestOptions, groups.MemoryShareOptions, groups.PricingOptions, section="Study",
+    groups.RequestOptions, groups.MemoryShareOptions,
+    groups.LaunchOptions, groups.PricingOptions, section="Study",
 ):
     NAME: ClassVar = "pareto"
 
@@ -170,7 +172,8 @@ class MatrixOptions(
     MatrixAxesOptions, groups.NumberFormatsOptions, MatrixWidthOptions, groups.EngineOptions,
     groups.MethodOptions, groups.DraftLengthOptions, groups.AcceptanceLengthOptions,
     OperatingPointOptions, groups.LengthsOptions, groups.CachedShareOptions, groups.TextOptions,
-    groups.BatchLimitsOptions, groups.MemoryShareOptions, groups.PricingOptions,
+    groups.BatchLimitsOptions, groups.MemoryShareOptions,
+    groups.LaunchOptions, groups.PricingOptions,
 ):
     NAME: ClassVar = "matrix"
 

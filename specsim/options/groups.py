@@ -262,6 +262,23 @@ class BatchLimitsOptions(OptionSet, section="Engine limits"):
     )
 
 
+class LaunchOptions(OptionSet, section="Engine limits"):
+    """How the engine launches its steps, where that is not its own way."""
+
+    cuda_graph_max: int | None = opt(
+        None,
+        help="Largest batch that replays a CUDA graph (vLLM: tokens, SGLang: requests); 0: none, "
+             "as with --enforce-eager.",
+        ge=0, le=MAX_LIMIT, also=("--cuda-graph-max-bs", "--max-cudagraph-capture-size"),
+    )
+    async_scheduling: str | None = opt(
+        None,
+        help="Whether a step is planned while the one before it runs (SGLang: its overlap "
+             "schedule): on or off.",
+        choices=("on", "off"),
+    )
+
+
 class MemoryShareOptions(OptionSet, section="Engine limits"):
     gpu_memory_utilization: float | None = opt(
         None, help="Share of GPU memory that the engine uses.", ge=0.05, le=1,
@@ -273,42 +290,6 @@ class LongestRequestOptions(OptionSet, section="Engine limits"):
     max_model_len: int | None = opt(
         None, help="Longest request, prompt and output, in tokens.", ge=1, le=100_000_000,
     )
-
-
-class ApartOptions(OptionSet, section="Deployment"):
-    """Prefill and decoding on replicas apart."""
-
-    prefill_replicas: int | None = opt(
-        None, help="Disaggregated serving: replicas that compute prompts only.", ge=1, le=4096,
-    )
-    decode_replicas: int | None = opt(
-        None, help="Disaggregated serving: replicas that decode only.", ge=1, le=4096,
-    )
-    prefill_tp: int | None = opt(
-        None, help="Tensor parallelism of a prefill replica. Default: --tp.",
-        ge=1, le=1024,
-    )
-    kv_link: str | None = opt(
-        None,
-        help="Link of one GPU over which KV caches are sent: GB/s, inf, nvlink, eth-25, eth-100, "
-             "ib-200, ib-400, ib-800, pcie4-x16 or pcie5-x16. Default: 40, a 400 Gbit/s card.",
-    )
-    kv_transfer: str | None = opt(
-        None, choices=("whole", "chunks"),
-        help="whole: a cache is sent once its prompt is computed; chunks: as it is computed. "
-             "Default: whole.",
-    )
-
-    @model_validator(mode="after")
-    def _both_kinds(self) -> Self:
-        given = [item.flag for name, item in declared(ApartOptions).items()
-                 if getattr(self, name) is not None]
-        if given and (self.prefill_replicas is None or self.decode_replicas is None):
-            raise UsageError(
-                f"{given[0]} is given, but prompts and decoding are apart only where both "
-                "--prefill-replicas and --decode-replicas say how many replicas do which; give both"
-            )
-        return self
 
 
 class ProfilesOptions(OptionSet, section="Advanced"):
@@ -340,7 +321,7 @@ class PricingOptions(FidelityOptions, ProfilesOptions, section="Advanced"):
 class DeploymentOptions(
     ModelArgument, ServerCommandOptions, ServerOptions, AcceptanceOptions, TreeOptions,
     DraftShareOptions, RequestOptions, BatchLimitsOptions, LongestRequestOptions,
-    MemoryShareOptions, PricingOptions,
+    MemoryShareOptions, LaunchOptions, PricingOptions,
 ):
     """All that describes one deployment and its requests: what `api.deployment` builds from."""
 

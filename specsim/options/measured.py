@@ -26,6 +26,7 @@ class SeenServerOptions(
     groups.ExpertParallelOptions, groups.NumberFormatsOptions, SeenEngineOptions,
     groups.DraftingOptions, groups.SpeculativeJsonOptions, groups.TreeOptions,
     groups.LengthsOptions, groups.BatchLimitsOptions, groups.MemoryShareOptions,
+    groups.LaunchOptions,
     groups.PricingOptions,
 ):
     """What is known of a server besides what it shows itself."""
@@ -154,7 +155,8 @@ class ValidatePublishedCommand(
 
 class JudgedServerOptions(
     groups.ServerOptions, groups.AcceptanceOptions, groups.TreeOptions, groups.DraftShareOptions,
-    groups.BatchLimitsOptions, groups.MemoryShareOptions, groups.PricingOptions,
+    groups.BatchLimitsOptions, groups.MemoryShareOptions,
+    groups.LaunchOptions, groups.PricingOptions,
 ):
     """The deployment that is simulated beside the measured one."""
 

@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 from pydantic import model_validator
 
 from specsim.errors import UsageError
-from specsim.options import groups
+from specsim.options import apart, groups
 from specsim.options.declare import OptionSet, opt
 from specsim.options.values import FilePaths, named_path
 
@@ -28,8 +28,9 @@ class RunOptions(OptionSet, section="Advanced"):
 class PredictOptions(
     groups.ModelArgument, groups.ServerCommandOptions, groups.ServerOptions,
     groups.AcceptanceOptions, groups.TreeOptions, groups.DraftShareOptions, groups.RequestOptions,
-    groups.LengthRangeOptions, RunOptions, groups.LoadOptions, groups.ApartOptions,
+    groups.LengthRangeOptions, RunOptions, groups.LoadOptions, apart.ApartOptions,
     groups.BatchLimitsOptions, groups.LongestRequestOptions, groups.MemoryShareOptions,
+    groups.LaunchOptions,
     groups.PricingOptions,
 ):
     NAME: ClassVar = "predict"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from specsim.options import groups
+from specsim.options import apart, groups
 from specsim.options.declare import OptionSet, opt
 from specsim.options.values import TextPath
 
@@ -203,9 +203,9 @@ class SimulateOptions(
     SharedPromptsOptions, RequestCountOptions, StageOptions, VariationOptions, RunsOptions,
     GatesOptions, BaselineOptions, groups.ServerOptions, groups.AcceptanceOptions,
     AcceptanceSpreadOptions, AcceptanceTraceOptions, PolicyOptions, groups.TreeOptions,
-    groups.DraftShareOptions, groups.RequestOptions, ReplicaOptions, groups.ApartOptions,
+    groups.DraftShareOptions, groups.RequestOptions, ReplicaOptions, apart.ApartOptions,
     GatewayOptions, FailureOptions, groups.BatchLimitsOptions, CacheOptions,
-    groups.MemoryShareOptions, groups.PricingOptions, ExportOptions,
+    groups.MemoryShareOptions, groups.LaunchOptions, groups.PricingOptions, ExportOptions,
 ):
     NAME: ClassVar = "simulate"
 
@@ -228,7 +228,8 @@ class PoliciesOptions(
     VariationOptions, GatesOptions, groups.ServerOptions, groups.AcceptanceOptions,
     AcceptanceSpreadOptions, AcceptanceTraceOptions, groups.TreeOptions, groups.DraftShareOptions,
     groups.RequestOptions, ReplicaOptions, GatewayOptions, FailureOptions,
-    groups.BatchLimitsOptions, CacheOptions, groups.MemoryShareOptions, groups.PricingOptions,
+    groups.BatchLimitsOptions, CacheOptions, groups.MemoryShareOptions,
+    groups.LaunchOptions, groups.PricingOptions,
 ):
     NAME: ClassVar = "policies"
 

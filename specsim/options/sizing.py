@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from specsim.options import groups, serving
+from specsim.options import apart, groups, serving
 from specsim.options.analytic import DrawnOptions
 from specsim.options.declare import REQUIRED, OptionSet, opt
 from specsim.options.values import FilePath, Numbers, TextPath
@@ -71,8 +71,8 @@ class CapacityOptions(
     serving.GatesOptions, CapacityAnswerOptions, groups.JobsOptions, groups.SeedOptions,
     serving.StageOptions, serving.VariationOptions, groups.ServerOptions, groups.AcceptanceOptions,
     serving.AcceptanceSpreadOptions, groups.TreeOptions, groups.DraftShareOptions,
-    groups.RequestOptions, groups.ApartOptions, serving.GatewayOptions, groups.BatchLimitsOptions,
-    serving.CacheOptions, groups.MemoryShareOptions, groups.PricingOptions,
+    groups.RequestOptions, apart.ApartOptions, serving.GatewayOptions, groups.BatchLimitsOptions,
+    serving.CacheOptions, groups.MemoryShareOptions, groups.LaunchOptions, groups.PricingOptions,
 ):
     NAME: ClassVar = "capacity"
 

@@ -74,7 +74,7 @@ class TuneOptions(
     groups.ModelArgument, groups.ServerCommandOptions, groups.LoadOptions, TuneGoalOptions,
     RunPlanOptions, groups.ServerOptions, groups.AcceptanceOptions, groups.TreeOptions,
     groups.DraftShareOptions, groups.RequestOptions, groups.BatchLimitsOptions,
-    groups.LongestRequestOptions, groups.MemoryShareOptions, MaxMemoryOptions,
+    groups.LongestRequestOptions, groups.MemoryShareOptions, groups.LaunchOptions, MaxMemoryOptions,
     groups.PricingOptions,
 ):
     NAME: ClassVar = "tune"

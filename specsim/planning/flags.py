@@ -92,12 +92,16 @@ def ready_flags(
     vllm = server.dialect == "vllm"
     budget = system.batched_tokens
     seqs = _max_num_seqs(system, asked, budget, warnings) if vllm else system.seqs_limit
-    words = [*server.command, served, *(["--quantization", convert] if convert else [])]
+    launch = system.engine.launch_flags
+    variables = [word for word in launch if "=" in word]
+    words = ["env", *variables] if variables else []
+    words += [*server.command, served, *(["--quantization", convert] if convert else [])]
     words += _parallel_vllm(system, warnings) if vllm else _parallel_sglang(system)
     words += _rest(system, max_model_len, prefix_caching)
     words += [server.max_num_seqs, str(seqs), server.max_num_batched_tokens, str(budget)]
     if system.gpu_memory_utilization:
         words += [server.gpu_memory_utilization, f"{system.gpu_memory_utilization:g}"]
+    words += [word for word in launch if word not in variables]
     config = None
     if system.speculative and vllm:
         config = _vllm_config(system, rows, draft, asked, warnings)
@@ -245,7 +249,7 @@ def _drafter_to_load(system: System, draft: str | None, warnings: list[str]) -> 
 
 def _warn_of_graphs(system: System, seqs: int, warnings: list[str]) -> None:
     covered = graphed_requests(system)
-    if seqs <= covered:
+    if seqs <= covered or not system.engine.graph_max:
         return
     if system.engine.graph_unit == "tokens":
         limit = system.engine.graph_limit(system.profile.arch)

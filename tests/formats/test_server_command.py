@@ -22,11 +22,11 @@ def test_vllm_serve_as_people_paste_it() -> None:
     assert (found.engine, found.model) == ("vllm", "Qwen/Qwen3.6-27B-FP8")
     assert found.values == {
         "engine": "vllm", "tp": 2, "max_num_seqs": 64, "kv": "fp8",
-        "max_num_batched_tokens": 8000, "gpu_memory_utilization": 0.9,
+        "max_num_batched_tokens": 8000, "gpu_memory_utilization": 0.9, "cuda_graph_max": 0,
         "speculative_config": '{"method":"mtp","num_speculative_tokens":3}',
     }
     assert found.ignored == ("--port", "--trust-remote-code")
-    assert found.not_modelled == ("--enforce-eager",)
+    assert found.not_modelled == ()
     assert found.unknown == ("--frobnicate",)
 
 
@@ -286,8 +286,10 @@ def test_typeset_dashes_and_quotes() -> None:
 def test_flags_of_several_words_hold_no_model() -> None:
     found = parse_command("vllm serve --model a/b --served-model-name x y z -tp 2")
     assert (found.model, found.values["tp"], found.unknown) == ("a/b", 2, ())
-    sizes = parse_command("vllm serve a/b --cudagraph-capture-sizes 1 2 4 stray")
-    assert sizes.not_modelled == ("--cudagraph-capture-sizes 1 2 4 stray",)
+    sizes = parse_command("vllm serve --cudagraph-capture-sizes 1 2 4 --model a/b")
+    assert (sizes.model, sizes.values["cuda_graph_max"]) == ("a/b", 4)
+    with pytest.raises(UsageError, match="'1 2 4 stray' as batches of CUDA graphs"):
+        parse_command("vllm serve a/b --cudagraph-capture-sizes 1 2 4 stray")
     assert parse_command("vllm serve a/b tensor-parallel-size").unknown == ("tensor-parallel-size",)
 
 

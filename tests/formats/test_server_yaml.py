@@ -84,8 +84,10 @@ def test_compose(tmp_path: Path) -> None:
     for text in (COMPOSE, str(path)):
         found = parse_command(text)
         assert found.model == "Qwen/Qwen3-8B"
-        assert found.values == {"engine": "vllm==0.20.0", "max_num_seqs": 16}
-        assert found.not_modelled == ("VLLM_USE_V1=0", "--enforce-eager")
+        assert found.values == {
+            "engine": "vllm==0.20.0", "max_num_seqs": 16, "cuda_graph_max": 0,
+        }
+        assert found.not_modelled == ("VLLM_USE_V1=0",)
 
 
 def test_compose_with_one_line_or_an_entrypoint() -> None:
@@ -104,8 +106,10 @@ def test_compose_with_one_line_or_an_entrypoint() -> None:
 
 def test_kubernetes() -> None:
     found = parse_command(KUBERNETES)
-    assert (found.model, found.values) == ("org/b", {"engine": "sglang==0.5.23", "tp": 2})
-    assert found.not_modelled == ("SGLANG_ENABLE_SPEC_V2=1",)
+    assert (found.model, found.values) == (
+        "org/b", {"engine": "sglang==0.5.23", "tp": 2, "async_scheduling": "on"}
+    )
+    assert found.not_modelled == ()
 
 
 @pytest.mark.parametrize(
