@@ -319,7 +319,10 @@ class EngineProfile:
                 rules, async_scheduling=ahead,
                 sync_methods=lookups if ahead else rules.sync_methods,
             ))
-        return replace(found, launch_flags=tuple(flags))
+        if found is self:
+            return self
+        title = f"{self.title} with {' '.join(flags)}" if self.title else ""
+        return replace(found, title=title, launch_flags=tuple(flags))
 
     def _needs(self, flag: str, what: str, option: str) -> None:
         if not flag:

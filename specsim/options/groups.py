@@ -267,14 +267,13 @@ class LaunchOptions(OptionSet, section="Engine limits"):
 
     cuda_graph_max: int | None = opt(
         None,
-        help="Largest batch that replays a CUDA graph (vLLM: tokens, SGLang: requests); 0: none, "
-             "as with --enforce-eager.",
+        help="Largest batch of a CUDA graph: tokens in vLLM, requests in SGLang; 0: none, as with "
+             "--enforce-eager.",
         ge=0, le=MAX_LIMIT, also=("--cuda-graph-max-bs", "--max-cudagraph-capture-size"),
     )
     async_scheduling: str | None = opt(
         None,
-        help="Whether a step is planned while the one before it runs (SGLang: its overlap "
-             "schedule): on or off.",
+        help="Plan a step while the one before it runs: on or off. Default: the engine's.",
         choices=("on", "off"),
     )
 
