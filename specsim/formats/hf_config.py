@@ -178,6 +178,8 @@ def vision_parameters(
         return _qwen3_5(VisionConfig.of(vision, where))
     if kind in ("qwen3_vl", "qwen3_vl_moe"):
         return _qwen3_5(VisionConfig.of(vision, where), deepstack=True)
+    if kind == "qwen2_5_vl":
+        return _qwen2_5(VisionConfig.of(vision, where))
     if kind == "gemma4":
         return _gemma4(VisionConfig.of(vision, where), text_hidden)
     return None
@@ -198,6 +200,16 @@ def _qwen3_5(v: VisionConfig, *, deepstack: bool = False) -> int:
     if deepstack:  # further mergers, with their norm over the merged width
         total += len(v.deepstack_visual_indexes) * (merger + 2 * merged)
     return total
+
+
+def _qwen2_5(v: VisionConfig) -> int:
+    """ViT with a gated MLP and RMSNorms, biases in all but the patches; merger of merge**2."""
+    h, inter = v.hidden_size, v.intermediate_size
+    patch = v.in_channels * v.patch_size ** 2 * v.temporal_patch_size
+    merged = h * v.spatial_merge_size ** 2
+    out = v.out_hidden_size
+    block = (3 * h * h + 3 * h) + (h * h + h) + (3 * h * inter + 2 * inter + h) + 2 * h
+    return patch * h + v.depth * block + h + (merged + 1) * merged + (merged + 1) * out
 
 
 def _gemma4(v: VisionConfig, text_hidden: int) -> int:

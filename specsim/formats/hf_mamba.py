@@ -18,6 +18,9 @@ from specsim.model.feedforward import DenseMLP, FeedForward, MoE
 from specsim.model.mixers import Attention, Mamba2, Mixer, ShortConvolution
 
 _MAMBA = LayerNames(mixer="mamba")
+_MAMBA_FIELDS = (
+    "ssm_state_size", "conv_kernel", "n_groups", "use_conv_bias", "use_bias",
+)
 _W = ("w1", "w3", "w2")
 
 
@@ -44,7 +47,10 @@ def granite_hybrid(f: TextConfig) -> ModelPlan:
     ffn: FeedForward = DenseMLP(shared)
     if f.raw.get("num_local_experts"):
         ffn = MoE(*experts(f), f.intermediate_size, shared_intermediate=shared)
-    plain, recurrent = _attention(f), _mamba(f)
+    plain = _attention(f)
+    recurrent = plain if {*kinds} <= {FULL, "attention"} else _mamba(f)
+    if recurrent is plain:  # Granite-4.0-Micro
+        f.costs_nothing(*(name for name in f.raw if name.startswith("mamba_")), *_MAMBA_FIELDS)
     names, norms = LayerNames(ffn="block_sparse_moe", shared="shared_mlp"), 2 * f.hidden_size
     layers = [
         decoder_layer(plain, ffn, norms, names) if kind in (FULL, "attention")

@@ -27,7 +27,7 @@ from specsim.model.spec import Drafter, ModelSpec
 from specsim.model.weights import FORMATS, quantized, reformat_layers, weight_format
 
 _NEUTRAL = re.compile(
-    r"-(instruct|it|chat|hf|base|pt|bf16|fp16|thinking|preview|qat|\d{4}|\d{6}|1m)$"
+    r"-(instruct|it|chat|hf|base|pt|bf16|fp16|think|thinking|preview|qat|\d{4}|\d{6}|1m)$"
 )
 _FORMAT_ENDING = re.compile(
     r"-(fp8|fp8-dynamic|fp8-block|fp8-kv|nvfp4|fp4|mxfp4|awq|awq-int4|awq4|awq-4bit|gptq|gptq-int4"

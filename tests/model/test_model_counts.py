@@ -54,6 +54,15 @@ def test_totals_equal_the_reference_implementation(name: str, total: int) -> Non
     assert parameters(spec).text == total + biases
 
 
+def test_totals_are_within_two_percent_of_the_published() -> None:
+    lines = Path(__file__).with_name("published_sizes.csv").read_text().splitlines()
+    stated = {row["model"]: float(row["billions"]) for row in csv.DictReader(lines[1:])}
+    assert len(stated) > 120
+    for name, billions in stated.items():
+        count = parameters(find_model(name))
+        assert count.text + count.vision == pytest.approx(billions * 1e9, rel=0.02), name
+
+
 # Totals their publishers (or keras-hub, for the Qwen rows) state to the last parameter.
 PUBLISHED = {
     "Qwen3-0.6B": 596_049_920,
