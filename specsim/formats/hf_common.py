@@ -1,6 +1,6 @@
 """What the readers of all families share: attention, MLP and window fields, and their checks."""
 
-from specsim.formats.hf_object import ConfigObject
+from specsim.formats.hf_object import MAX_WIDTH, ConfigObject
 from specsim.formats.hf_plan import LayerPlan, ModelPlan, MtpPlan
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.feedforward import DenseMLP, MoE
@@ -173,3 +173,17 @@ def appended_mtp(f: TextConfig, layer: LayerPlan) -> MtpPlan | None:
     if not copies:
         return None
     return MtpPlan([layer], prefix, f"{prefix}eh_proj", 3 * f.hidden_size, copies)
+
+
+def each_layer(f: TextConfig, name: str, count: int, default: int | None = None) -> list[int]:
+    """A size of every layer, which the file gives once or as a list."""
+    if not f.has(name):
+        if default is None:
+            raise f.missing(name)
+        return [default] * count
+    value = f.raw[name]
+    values = value if isinstance(value, list) else [value] * count
+    whole = [item for item in values if type(item) is int and 0 < item <= MAX_WIDTH]
+    if len(values) != count or len(whole) != count:
+        raise f.fail(name, f"must be a positive whole number, or one for each of {count} layers")
+    return whole

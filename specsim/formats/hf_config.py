@@ -23,6 +23,7 @@ from specsim.formats import (  # noqa: F401
     hf_mamba,
     hf_mla,
     hf_moe,
+    hf_mosaic,
     hf_sparse,
 )
 from specsim.formats.hf_object import read_json

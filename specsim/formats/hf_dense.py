@@ -9,6 +9,7 @@ from specsim.formats.hf_common import (
     FULL,
     SLIDING,
     attention,
+    each_layer,
     experts,
     kinds_or_every,
     listed_kinds,
@@ -17,10 +18,11 @@ from specsim.formats.hf_common import (
     windowed_kinds,
 )
 from specsim.formats.hf_family import built, parts_of
+from specsim.formats.hf_object import ConfigObject, Few, Width
 from specsim.formats.hf_plan import LayerNames, LayerPlan, ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import NasBlock, TextConfig
 from specsim.formats.hf_unread import refuse_unread
-from specsim.model.extras import PerLayerInput
+from specsim.model.extras import AltUp, PerLayerInput
 from specsim.model.feedforward import DenseMLP, MoE
 from specsim.model.mixers import Attention
 
@@ -133,6 +135,47 @@ def gemma4_layers(
         return decoder_layer(mixer, ffn, norms, extras=extras)
 
     return [layer(index, kind) for index, kind in enumerate(kinds)]
+
+
+class AltUpSizes(ConfigObject):
+    """What Gemma-3n says in names of its own."""
+
+    altup_num_inputs: Few = 4
+    laurel_rank: Width = 64
+
+
+@family("gemma3n_text")
+def gemma3n(f: TextConfig) -> ModelPlan:
+    """Gemma-3n: four streams of the residual, rows of input for each layer, four windows to one
+    full layer; the last layers read the cache of the last one of their kind before them. Engines
+    multiply the MLPs' zeros (activation_sparsity_pattern) like other numbers."""
+    count, hidden = f.num_hidden_layers, f.hidden_size
+    sizes = AltUpSizes.of(f.raw, f.where)
+    f.costs_nothing(
+        "altup_num_inputs", "laurel_rank", "altup_active_idx", "altup_correct_scale",
+        "activation_sparsity_pattern",
+    )
+    mlps = each_layer(f, "intermediate_size", count)
+    kinds = kinds_or_every(f, count, 5, SLIDING)
+    owned = count - f.num_kv_shared_layers
+    if owned < 1 or not set(kinds[owned:]) <= set(kinds[:owned]):
+        raise f.fail("num_kv_shared_layers", "every layer that shares needs one of its kind before")
+    width = f.hidden_size_per_layer_input or 256
+    extras = (AltUp(sizes.altup_num_inputs, sizes.laurel_rank), PerLayerInput(width))
+    mixers = [
+        replace(gemma4_attention(f, kind, owns_kv=index < owned), k_eq_v=False)
+        for index, kind in enumerate(kinds)
+    ]
+    layers = [
+        decoder_layer(mixer, DenseMLP(size), 4 * hidden, extras=extras)
+        for mixer, size in zip(mixers, mlps, strict=True)
+    ]
+    result = plan(f, "gemma3n", layers, tied=True)
+    result.tables = ((f.vocab_size_per_layer_input, count * width),)
+    further = 2 * (sizes.altup_num_inputs - 1)  # into the streams, and out of them
+    result.extra_matrices = ((hidden, count * width), *(((hidden, hidden),) * further))
+    result.extra_weights = width  # the norm of the rows
+    return result
 
 
 @family("nemotron-nas")

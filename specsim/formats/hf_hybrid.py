@@ -1,5 +1,5 @@
 """Readers of the families with recurrent layers: Qwen3-Next, Qwen3.5/3.6, Intern-S2-Mobius,
-Nemotron-H."""
+Nemotron-H, MiniMax-Text-01."""
 
 from dataclasses import replace
 
@@ -8,6 +8,7 @@ from specsim.formats.hf_common import (
     experts,
     kinds_or_every,
     mlp,
+    pattern,
     plan,
     shared_width,
     sparse_layers,
@@ -25,6 +26,7 @@ from specsim.formats.hf_plan import (
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.feedforward import FeedForward, MoE
 from specsim.model.mixers import Attention, DeltaNet, Mamba2
+from specsim.model.state_mixers import LightningAttention
 
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
@@ -198,6 +200,11 @@ def _relu2_moe(f: TextConfig) -> MoE:
     )
 
 
+def state_dtype(f: TextConfig) -> str:
+    """In which engines keep the state of Mamba layers."""
+    return _state_dtype(f, "mamba_ssm_cache_dtype", f.mamba_ssm_cache_dtype)
+
+
 def mamba2(f: TextConfig) -> Mamba2:
     n_heads = f.mamba_num_heads
     groups = f.n_groups
@@ -206,6 +213,31 @@ def mamba2(f: TextConfig) -> Mamba2:
     return Mamba2(
         n_heads=n_heads, head_dim=f.mamba_head_dim, n_groups=groups, state_size=f.ssm_state_size,
         conv_kernel=f.conv_kernel,
-        state_dtype=_state_dtype(f, "mamba_ssm_cache_dtype", f.mamba_ssm_cache_dtype),
+        state_dtype=state_dtype(f),
         conv_bias=f.use_conv_bias, proj_bias=f.use_bias,
     )
+
+
+@family("minimax_text_01")
+def minimax(f: TextConfig) -> ModelPlan:
+    """MiniMax-Text-01 and M1: lightning attention, softmax attention in every eighth layer
+    (`attn_type_list`: 1), a mixture in each."""
+    count, hidden = f.num_hidden_layers, f.hidden_size
+    f.costs_nothing("block_size", "postnorm", "shared_intermediate_size", "rotary_dim")
+    if f.raw.get("shared_intermediate_size"):
+        raise f.fail("shared_intermediate_size", "a shared expert is not modelled for this family")
+    if f.has("attn_type_list"):
+        full = pattern(f, "attn_type_list", count)
+    else:
+        kinds = kinds_or_every(f, count, 2, "linear_attention")
+        full = [kind == "full_attention" for kind in kinds]
+    plain = attention(f)
+    linear = LightningAttention(plain.n_heads, plain.head_dim)
+    moe, usual = MoE(*experts(f), f.intermediate_size), ("qkv_proj", "output_gate", "out_proj")
+    names = LayerNames(ffn="block_sparse_moe", experts=("w1", "w2", "w3"))
+    layers = [
+        decoder_layer(plain, moe, 2 * hidden, names) if is_full
+        else decoder_layer(linear, moe, 2 * hidden, replace(names, linears=usual))
+        for is_full in full
+    ]
+    return plan(f, "minimax", layers)

@@ -1,5 +1,6 @@
-"""Readers of families that mix attention with Mamba-2 layers or short convolutions: Granite-4.0,
-Bamba, Falcon-H1, LFM2. Counts follow transformers 5.24 (Apache-2.0)."""
+"""Readers of families that mix attention with Mamba layers or short convolutions: Granite-4.0,
+Bamba, Falcon-H1, Jamba, LFM2; and of Mamba layers alone. Counts follow transformers 5.24
+(Apache-2.0)."""
 
 from dataclasses import replace
 
@@ -11,11 +12,12 @@ from specsim.formats.hf_common import (
     mlp,
     plan,
 )
-from specsim.formats.hf_hybrid import mamba2
+from specsim.formats.hf_hybrid import mamba2, state_dtype
 from specsim.formats.hf_plan import LayerNames, LayerPlan, ModelPlan, Modules, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.feedforward import DenseMLP, FeedForward, MoE
 from specsim.model.mixers import Attention, Mamba2, Mixer, ShortConvolution
+from specsim.model.state_mixers import Mamba1
 
 _MAMBA = LayerNames(mixer="mamba")
 _MAMBA_FIELDS = (
@@ -91,6 +93,48 @@ def falcon_h1(f: TextConfig) -> ModelPlan:
     names = LayerNames(mixer="mamba", ffn="feed_forward")
     second = decoder_layer(recurrent, mlp(f), 2 * hidden, names)
     return plan(f, "falcon_h1", [first, second] * f.num_hidden_layers)
+
+
+@family("mamba", "falcon_mamba", "mamba2")
+def mamba(f: TextConfig) -> ModelPlan:
+    """State space layers alone, without attention or MLP: Mamba, FalconMamba, Mamba-Codestral."""
+    hidden = f.hidden_size
+    f.costs_nothing("mamba_expand", "intermediate_size", "num_heads", "head_dim", "use_mambapy")
+    mixer: Mixer = _mamba(f) if f.model_type == "mamba2" else _mamba1(f, norms=False)
+    layer = LayerPlan(mixer, None, hidden, Modules(mixer=("mixer.in_proj", "mixer.out_proj")))
+    return plan(f, f.model_type, [layer] * f.num_hidden_layers, tied=f.model_type != "mamba2")
+
+
+def _mamba1(f: TextConfig, *, norms: bool) -> Mamba1:
+    hidden, auto = f.hidden_size, f.mamba_dt_rank
+    rank = -(-hidden // 16) if isinstance(auto, str) else auto
+    return Mamba1(
+        f.mamba_expand * hidden, f.ssm_state_size, rank, f.conv_kernel, state_dtype(f),
+        conv_bias=f.use_conv_bias, proj_bias=f.use_bias, norms=norms,
+    )
+
+
+@family("jamba")
+def jamba(f: TextConfig) -> ModelPlan:
+    """Jamba: Mamba-1, attention in one of `attn_layer_period` layers, a mixture in every
+    `expert_layer_period`-th."""
+    norms = 2 * f.hidden_size
+    f.costs_nothing("use_mambapy", "use_associative_scan", "n_ctx")
+    f.require("mamba_inner_layernorms", (True,), "only layers with these norms are modelled")
+    recurrent = _mamba1(f, norms=True)
+    moe: FeedForward = mlp(f)
+    if f.experts > 1:
+        moe = MoE(*experts(f), f.intermediate_size)
+    f.costs_nothing("num_experts_per_tok")  # of one
+    names = LayerNames(ffn="feed_forward")
+    layers = []
+    for index in range(f.num_hidden_layers):
+        ffn = moe if index % f.expert_layer_period == f.expert_layer_offset else mlp(f)
+        if index % f.attn_layer_period == f.attn_layer_offset:
+            layers.append(decoder_layer(attention(f), ffn, norms, names))
+        else:
+            layers.append(decoder_layer(recurrent, ffn, norms, replace(names, mixer="mamba")))
+    return plan(f, "jamba", layers)
 
 
 @family("lfm2", "lfm2_moe")

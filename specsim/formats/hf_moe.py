@@ -9,6 +9,7 @@ from specsim.formats.hf_common import (
     SLIDING,
     appended_mtp,
     attention,
+    each_layer,
     experts,
     kinds_or_every,
     listed_kinds,
@@ -22,7 +23,6 @@ from specsim.formats.hf_common import (
     windowed_kinds,
 )
 from specsim.formats.hf_family import built, parts_of
-from specsim.formats.hf_object import MAX_WIDTH
 from specsim.formats.hf_plan import LayerNames, LayerPlan, ModelPlan, MtpPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
 from specsim.formats.hf_unread import refuse_unread
@@ -258,10 +258,10 @@ def hunyuan_moe(f: TextConfig) -> ModelPlan:
     f.costs_nothing("use_qk_norm")  # it has the norms in any case
     bias, count = f.flag("attention_bias", False), f.num_hidden_layers
     mixer = attention(f, qkv_bias=bias, o_bias=bias, qk_norm="head")
-    total = _each(f, "num_experts", count)
-    top_k = _each(f, "moe_topk", count)
-    width = _each(f, "moe_intermediate_size", count, f.intermediate_size)
-    shared = _each(f, "num_shared_expert", count, 1)
+    total = each_layer(f, "num_experts", count)
+    top_k = each_layer(f, "moe_topk", count)
+    width = each_layer(f, "moe_intermediate_size", count, f.intermediate_size)
+    shared = each_layer(f, "num_shared_expert", count, 1)
     if any(few > many for few, many in zip(top_k, total, strict=True)):
         raise f.fail("moe_topk", "must not exceed the number of experts")
     layers = [
@@ -273,20 +273,6 @@ def hunyuan_moe(f: TextConfig) -> ModelPlan:
         for i in range(count)
     ]
     return plan(f, "hunyuan_v1_moe", layers)
-
-
-def _each(f: TextConfig, name: str, count: int, default: int | None = None) -> list[int]:
-    """A size of every layer, which the file gives once or as a list."""
-    if not f.has(name):
-        if default is None:
-            raise f.missing(name)
-        return [default] * count
-    value = f.raw[name]
-    values = value if isinstance(value, list) else [value] * count
-    whole = [item for item in values if type(item) is int and 0 < item <= MAX_WIDTH]
-    if len(values) != count or len(whole) != count:
-        raise f.fail(name, f"must be a positive whole number, or one for each of {count} layers")
-    return whole
 
 
 @family("afmoe")

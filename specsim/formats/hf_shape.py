@@ -252,6 +252,12 @@ class TextConfig(ConfigObject):
     mamba_head_dim: HeadDim = needed()
     n_groups: Heads = needed("n_groups", "mamba_n_groups")
     ssm_state_size: HeadDim = needed("ssm_state_size", "mamba_state_size")
+    mamba_expand: Few = 2
+    mamba_dt_rank: Width | Text = "auto"
+    attn_layer_period: Layers = 8
+    attn_layer_offset: LayersOrNone = 4
+    expert_layer_period: Layers = 2
+    expert_layer_offset: LayersOrNone = 1
     conv_kernel: Kernel = either(4, "conv_kernel", "mamba_d_conv", "conv_L_cache")
     use_conv_bias: Switch = True
     mamba_rms_norm: Switch = False

@@ -54,6 +54,23 @@ class PerLayerInput(Extra):
 
 
 @dataclass(frozen=True, slots=True)
+class AltUp(Extra):
+    """Streams of the residual of which a layer works on one (Gemma-3n): all are predicted from
+    each other before it and corrected by its result behind it, with numbers that a narrow product
+    of the active stream gives. Beside the mixer a product of `rank` goes round it (LAuReL)."""
+
+    tag: ClassVar[str] = "altup"
+    parts_sum_and_norm: ClassVar[bool] = True
+
+    streams: int
+    rank: int
+
+    def count(self, hidden: int) -> PartCount:
+        mixing = self.streams**3 + self.streams**2 + hidden * (self.streams + 2)
+        return PartCount(2 * hidden * self.rank, mixing + hidden)  # scale, two norms
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionResidual(Extra):
     """The input of mixer and feed-forward part as a learned mean, token by token, of the outputs
     of blocks of layers and of the running sum (Kimi-K3, Inkling-2).

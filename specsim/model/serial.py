@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from specsim.errors import ModelConfigError
-from specsim.model import sparse_mixers  # noqa: F401  its tags
+from specsim.model import sparse_mixers, state_mixers  # noqa: F401  their tags
 from specsim.model.part import Part, WeightFormat
 from specsim.model.spec import Drafter, LayerGroup, ModelSpec
 from specsim.model.weights import FORMATS

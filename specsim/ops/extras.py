@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from specsim.model.extras import (
     MIXING_BYTES,
+    AltUp,
     AttentionResidual,
     BlockConvolution,
     Extra,
@@ -34,6 +35,21 @@ def per_layer_input_ops(
         elementwise(f"{name}.act", ACT_BYTES * rows * 3 * e.width, count),
         gemm(f"{name}.out", rows, hidden, e.width, BF16, count),
         elementwise(f"{name}.norm", ACT_BYTES * rows * 3 * hidden, count, hidden * PLAIN_BYTES),
+    ]
+
+
+def altup_ops(e: AltUp, hidden: int, rows: float, count: float, prefix: str) -> list[OpCost]:
+    """The numbers of prediction and correction; all streams read and written by both; the way
+    round the mixer. The layer's own row of input (`PerLayerInput`) is added to all but one."""
+    one, small = ACT_BYTES * rows * hidden, e.count(hidden).plain * PLAIN_BYTES
+    return [
+        elementwise(f"{prefix}altup_router", one, 2 * count, small / 2),
+        elementwise(f"{prefix}altup_predict", 2 * e.streams * one, count),
+        elementwise(f"{prefix}altup_correct", (2 * e.streams + 1) * one, count),
+        elementwise(f"{prefix}altup_add", 2 * (e.streams - 1) * one, count),
+        gemm(f"{prefix}laurel_in", rows, e.rank, hidden, BF16, count),
+        gemm(f"{prefix}laurel_out", rows, hidden, e.rank, BF16, count),
+        elementwise(f"{prefix}laurel_norm", 3 * one, count),
     ]
 
 
@@ -111,6 +127,7 @@ def gated_stream_ops(
 # An extra of another kind (a subclass of `model.extras.Extra`) is entered here.
 EXTRAS: dict[type[Extra], ExtraOps] = {
     PerLayerInput: per_layer_input_ops,
+    AltUp: altup_ops,
     BlockConvolution: block_convolution_ops,
     AttentionResidual: attention_residual_ops,
     NormGates: norm_gate_ops,

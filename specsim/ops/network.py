@@ -28,6 +28,7 @@ from specsim.model.mixers import (
 from specsim.model.part import BF16, PLAIN_BYTES, WeightFormat
 from specsim.model.sparse_mixers import CompressedAttention, SparseAttention
 from specsim.model.spec import Drafter, LayerGroup, ModelSpec
+from specsim.model.state_mixers import LightningAttention, Mamba1
 from specsim.ops.attention import (
     attention_context,
     attention_rows,
@@ -49,6 +50,10 @@ from specsim.ops.recurrent import (
     delta_attention_rows,
     delta_net_context,
     delta_net_rows,
+    lightning_context,
+    lightning_rows,
+    mamba1_context,
+    mamba1_rows,
     mamba2_context,
     mamba2_rows,
 )
@@ -85,6 +90,8 @@ MIXERS: dict[type[Mixer], MixerOps] = {
     DeltaAttention: MixerOps(delta_attention_rows, delta_attention_context),
     Mamba2: MixerOps(mamba2_rows, mamba2_context),
     ShortConvolution: MixerOps(short_rows, short_context),
+    LightningAttention: MixerOps(lightning_rows, lightning_context),
+    Mamba1: MixerOps(mamba1_rows, mamba1_context),
 }
 
 

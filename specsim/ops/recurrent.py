@@ -1,4 +1,4 @@
-"""Recurrent token mixers: Gated DeltaNet, Kimi delta attention and Mamba-2.
+"""Recurrent token mixers: Gated DeltaNet, Kimi delta attention, Mamba-1 and 2, lightning attention.
 
 Their state has a fixed size per sequence whatever the context. Decoding one token reads and
 writes it once. Verifying q tokens reads ONE state and stores q snapshots (the engine keeps a
@@ -13,15 +13,17 @@ from dataclasses import dataclass
 
 from specsim.model.mixers import DeltaAttention, DeltaNet, Mamba2
 from specsim.model.part import BF16, PLAIN_BYTES
+from specsim.model.state_mixers import LightningAttention, Mamba1
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
-from specsim.ops.shapes import StateDecode, StatePrefill
+from specsim.ops.shapes import AllReduce, StateDecode, StatePrefill
 from specsim.ops.work import Rows, Work, shard
 from specsim.units import DTYPE_BYTES
 
 # Kernels of a prompt's convolution and scan in SGLang 0.5.23: two norms, cumulative sum, products
-# solved, w and u, states, outputs (fla/chunk.py); Mamba-2's five (ssd_combined.py).
-DELTA_LAUNCHES, MAMBA_LAUNCHES = 8, 6
+# solved, w and u, states, outputs (fla/chunk.py); Mamba-2's five (ssd_combined.py). Lightning
+# attention's four are those of vLLM 0.25.1 (lightning_attn.py), Mamba-1's scan is one kernel.
+DELTA_LAUNCHES, MAMBA_LAUNCHES, LIGHTNING_LAUNCHES, SCAN_LAUNCHES = 8, 6, 4, 2
 CONV_BYTES = 2.0  # the convolution's window is kept in the model's 16-bit dtype
 
 
@@ -184,5 +186,76 @@ def mamba2_context(
     state = _State(
         elems, a.state_dtype, conv_width, a.conv_kernel, 6.0, 2 * (inner + conv_width),
         (groups, heads, a.state_size, a.head_dim), MAMBA_LAUNCHES,
+    )
+    return state.ops(work, count, prefix, state_copies)
+
+
+def mamba1_rows(
+    a: Mamba1, hidden: int, rows: float, tp: int, count: float, prefix: str
+) -> Rows:
+    """Projections of `count` Mamba-1 layers on one of `tp` GPUs. The product that makes the state
+    space depend on the token takes all channels, so it is summed over the GPUs (vLLM 0.25.1
+    mamba_mixer.py)."""
+    inner = a.inner / tp
+    small = (a.count(hidden).plain - a.inner * (a.selection + a.rank)) * PLAIN_BYTES / tp
+    before = [
+        gemm(f"{prefix}.in", rows, 2 * inner, hidden, a.weight, count),
+        gemm(f"{prefix}.select", rows, a.selection, inner, BF16, count),
+        gemm(f"{prefix}.step", rows, inner, a.rank, BF16, count),
+    ]
+    if tp > 1:
+        moved = ACT_BYTES * rows * a.selection
+        summed = AllReduce(moved, tp)
+        before.append(OpCost(f"{prefix}.select_sum", summed, act_bytes=moved, count=count))
+    if a.norms:
+        before.append(elementwise(f"{prefix}.norms", ACT_BYTES * rows * 2 * a.selection, 3 * count))
+    after = (
+        elementwise(f"{prefix}.gate", ACT_BYTES * rows * 3 * inner, count, small),
+        gemm(f"{prefix}.out", rows, hidden, inner, a.weight, count),
+    )
+    return tuple(before), after
+
+
+def mamba1_context(
+    a: Mamba1, work: Work, tp: int, kv_dtype: str, count: float, prefix: str,
+    state_copies: float = 0.0,
+) -> list[OpCost]:
+    """Convolution and scan. State: channels x state_size, about 6 FLOP per element. A prompt's
+    scan has no measured table: it is taken as one of heads of 64 channels."""
+    inner = a.inner / tp
+    state = _State(
+        inner * a.state_size, a.state_dtype, inner, a.conv_kernel, 6.0, 4 * inner,
+        (1, inner / 64, a.state_size, 64), SCAN_LAUNCHES,
+    )
+    return state.ops(work, count, prefix, state_copies)
+
+
+def lightning_rows(
+    a: LightningAttention, hidden: int, rows: float, tp: int, count: float, prefix: str
+) -> Rows:
+    """Projections, the norm and the gate of `count` lightning attention layers."""
+    width = shard(a.n_heads, tp) * a.head_dim
+    small = width * PLAIN_BYTES
+    before = (
+        gemm(f"{prefix}.in_qkv", rows, 3 * width, hidden, a.weight, count),
+        elementwise(f"{prefix}.act", ACT_BYTES * rows * 6 * width, count),
+        gemm(f"{prefix}.gate", rows, width, hidden, a.weight, count),
+    )
+    after = (
+        elementwise(f"{prefix}.gate_norm", ACT_BYTES * rows * 3 * width, count, small),
+        gemm(f"{prefix}.out", rows, hidden, width, a.weight, count),
+    )
+    return before, after
+
+
+def lightning_context(
+    a: LightningAttention, work: Work, tp: int, kv_dtype: str, count: float, prefix: str,
+    state_copies: float = 0.0,
+) -> list[OpCost]:
+    """The recurrence. State: heads x d x d, 5 FLOP per element (decay, k v added, q applied)."""
+    heads, d = shard(a.n_heads, tp), a.head_dim
+    width = heads * d
+    state = _State(
+        width * d, a.state_dtype, 0, 1, 5.0, 4 * width, (heads, heads, d, d), LIGHTNING_LAUNCHES
     )
     return state.ops(work, count, prefix, state_copies)
