@@ -56,13 +56,8 @@ class Settings:
 
 
 def judge(
-    what: str,
-    title: str,
-    points: Sequence[MeasuredLoad],
-    system_of: SystemOf,
-    settings: Settings,
-    provenance: Mapping[str, object],
-    warnings: Sequence[str] = (),
+    what: str, title: str, points: Sequence[MeasuredLoad], system_of: SystemOf, settings: Settings,
+    provenance: Mapping[str, object], warnings: Sequence[str] = (),
 ) -> AccuracyReport:
     """Simulate every point and put it beside what was measured."""
     seen: list[Seen] = []

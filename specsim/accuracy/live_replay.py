@@ -193,13 +193,8 @@ def load_of(point: MeasuredLoad, requests: Sequence[Request]) -> Load:
 
 
 def predict(
-    point: MeasuredLoad,
-    system: System,
-    *,
-    swap: Swap | None = None,
-    replay: bool = True,
-    prefix_caching: bool | None = None,
-    seeds: int = 1,
+    point: MeasuredLoad, system: System, *, swap: Swap | None = None, replay: bool = True,
+    prefix_caching: bool | None = None, seeds: int = 1,
 ) -> Replay:
     """Simulate a point on a system. replay: use the recorded steps where there are any. seeds:
     runs, whose figures are averaged (drawn acceptance differs from run to run)."""

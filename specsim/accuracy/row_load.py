@@ -42,12 +42,8 @@ def published_workload(
     if source.startswith(("inferencex", "inferencemax")) and isl and osl:
         return inferencex_workload(isl, osl, acceptance_pinned(row))
     return Workload(
-        input_len,
-        output_len,
-        cached_share(row, input_len),
-        name="row",
-        spread=_spread(row, isl, osl, random_lengths),
-        pinned=acceptance_pinned(row),
+        input_len, output_len, cached_share(row, input_len), name="row",
+        spread=_spread(row, isl, osl, random_lengths), pinned=acceptance_pinned(row),
         requests_per_client=_per_client(row, clients) if isl and osl else 0,
     )
 

@@ -277,13 +277,9 @@ def published_case(row: Mapping[str, str]) -> PublishedCase:
         workload = replace(workload, spread=1.0, requests_per_client=0)
     return PublishedCase(
         row.get("id") or "", row.get("set_id") or "", row.get("grade") or "", system, workload,
-        concurrency, measured, al if setup.speculates else None,
-        pure_decode=split is not None,
-        forward_only=dummy is not None,
-        lengths_stated=stated,
-        arrives=arrives,
-        median=median_stated(row),
-        gain_of_rates=gain_of_rates(row),
+        concurrency, measured, al if setup.speculates else None, pure_decode=split is not None,
+        forward_only=dummy is not None, lengths_stated=stated, arrives=arrives,
+        median=median_stated(row), gain_of_rates=gain_of_rates(row),
     )
 
 
@@ -359,9 +355,8 @@ def silicon_case(row: Mapping[str, str], row_id: str) -> PublishedCase:
     )
     name = f"{row.get('model_path', '').split('/')[-1]}|{row.get('backend')}"
     return PublishedCase(
-        row_id, name, "A", system,
-        _silicon_workload(row, isl, osl), max(1, concurrency // workers), measured,
-        pure_decode=disagg,
+        row_id, name, "A", system, _silicon_workload(row, isl, osl), max(1, concurrency // workers),
+        measured, pure_decode=disagg,
     )
 
 

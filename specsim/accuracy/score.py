@@ -201,9 +201,6 @@ def burst(system: System, case: PublishedCase, state: SteadyState) -> SteadyStat
     found = run.summary()
     ttft_s, tpot_s = found["ttft_s"], found["tpot_s"]
     return replace(
-        state,
-        ttft_s=ttft_s["mean"] or 0.0,
-        typical_ttft_s=ttft_s["p50"] or 0.0,
-        tpot_s=tpot_s["mean"] or 0.0,
-        output_tok_s=found["output_tok_s"],
+        state, ttft_s=ttft_s["mean"] or 0.0, typical_ttft_s=ttft_s["p50"] or 0.0,
+        tpot_s=tpot_s["mean"] or 0.0, output_tok_s=found["output_tok_s"],
     )

@@ -67,12 +67,8 @@ class ServerSeen:
     """What the files say together, and the systems they were measured on."""
 
     def __init__(
-        self,
-        options: DeploymentOptions,
-        untold: list[BenchRun],
-        plain: list[BenchRun],
-        spec: list[BenchRun],
-        warnings: list[str],
+        self, options: DeploymentOptions, untold: list[BenchRun], plain: list[BenchRun],
+        spec: list[BenchRun], warnings: list[str],
     ) -> None:
         self.options, self.warnings = options, warnings
         self.plain, self.spec, only = sides({"": untold, PLAIN: plain, SPEC: spec})
@@ -233,12 +229,8 @@ def _row(item: PointError, split: str) -> dict[str, object]:
 
 
 def _document(
-    result: FewShotFit,
-    held: Sequence[PointError],
-    seen: ServerSeen,
-    points: Sequence[FewShotPoint],
-    judged: Sequence[FewShotPoint],
-    out: Path | None,
+    result: FewShotFit, held: Sequence[PointError], seen: ServerSeen,
+    points: Sequence[FewShotPoint], judged: Sequence[FewShotPoint], out: Path | None,
 ) -> dict[str, object]:
     base = seen.base
     flags = _flags(result, seen, points)

@@ -20,8 +20,7 @@ DECODER = "specsim"  # engine profile of the decoder that makes the records
 
 
 def fit_records(
-    files: Sequence[Path],
-    asked: CalibrateOptions,
+    files: Sequence[Path], asked: CalibrateOptions,
     tell: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, object]:
     """Fits a profile to `files` and writes what was asked for; what was found, as `--json` prints

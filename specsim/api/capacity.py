@@ -119,13 +119,9 @@ def searched(options: CapacityOptions, *, bar: bool) -> CapacityFigures:
     if isinstance(shape, People) and not options.quick:
         shapes += (replace(shape, settled=not shape.settled),)
     study = Study(
-        request.system,
-        shapes,
-        gates,
-        settings=_settings(options),
+        request.system, shapes, gates, settings=_settings(options),
         prefix_caching=options.prefix_caching,
-        acceptance_spread=acceptance_spread(options.easiness),
-        apart=apart,
+        acceptance_spread=acceptance_spread(options.easiness), apart=apart,
     )
     _check_servable(study, shape)
     warnings = [*said, *request.warnings]
@@ -218,17 +214,11 @@ def _wishes(
             raise UsageError("--quick looks for its own loads; leave out --ladder")
         ladder = ()
     return Wishes(
-        replications=options.replications or MOST,
-        seed=options.seed,
-        resolution=options.resolution,
-        share=options.operating_share,
-        ladder=ladder,
-        ladder_only=options.ladder is not None,
+        replications=options.replications or MOST, seed=options.seed, resolution=options.resolution,
+        share=options.operating_share, ladder=ladder, ladder_only=options.ladder is not None,
         floor_tok_s=0.0 if options.quick else floor or 0.0,
-        baseline=options.baseline and not options.quick,
-        quick=options.quick,
-        price_per_gpu_hour=options.price_per_gpu_hour,
-        demand=demand,
+        baseline=options.baseline and not options.quick, quick=options.quick,
+        price_per_gpu_hour=options.price_per_gpu_hour, demand=demand,
     )
 
 

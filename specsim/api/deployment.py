@@ -165,19 +165,11 @@ def _built(
     parallel = _parallel(options, spec, profile, warnings)
     setup, acceptance, known = _speculation(options, spec, engine, parallel, warnings)
     system = System(
-        spec=spec,
-        profile=profile,
-        engine=engine,
-        parallel=parallel,
-        kv_dtype=kv,
-        setup=setup,
-        acceptance=acceptance,
-        max_num_seqs=options.max_num_seqs or 0,
+        spec=spec, profile=profile, engine=engine, parallel=parallel, kv_dtype=kv, setup=setup,
+        acceptance=acceptance, max_num_seqs=options.max_num_seqs or 0,
         max_num_batched_tokens=options.max_num_batched_tokens or 0,
         gpu_memory_utilization=options.gpu_memory_utilization or 0.0,
-        routing=_routing(options.routing, spec),
-        fidelity=options.fidelity,
-        prices=PRICES,
+        routing=_routing(options.routing, spec), fidelity=options.fidelity, prices=PRICES,
     )
     unknown = None
     if not known:
@@ -254,10 +246,7 @@ def _parallel(
 
 
 def _speculation(
-    options: DeploymentOptions,
-    spec: ModelSpec,
-    engine: EngineProfile,
-    parallel: Parallel,
+    options: DeploymentOptions, spec: ModelSpec, engine: EngineProfile, parallel: Parallel,
     warnings: list[str],
 ) -> tuple[SpecSetup, Acceptance | None, bool]:
     """The method with its drafter, what is accepted (None for plain decoding), and whether that is
@@ -311,16 +300,8 @@ def _speculation(
             f"{parallel.tp}"
         )
     setup = resolve_setup(
-        spec,
-        engine,
-        method,
-        k,
-        draft=drafter,
-        tree_topk=topk,
-        tree_tokens=tokens,
-        exit_layers=options.exit_layers,
-        draft_tp=draft_tp,
-        draft_share=options.draft_share,
+        spec, engine, method, k, draft=drafter, tree_topk=topk, tree_tokens=tokens,
+        exit_layers=options.exit_layers, draft_tp=draft_tp, draft_share=options.draft_share,
         parallel_drafting=config is not None and config.parallel_drafting,
     )
     if not setup.speculates:

@@ -70,8 +70,7 @@ def _describe(call: object, options: type[O], run: Callable[[O], R]) -> None:
     first = next(iter(declared(options)))
     parameters = [
         inspect.Parameter(
-            name,
-            place if name == first == "model" else keyword,
+            name, place if name == first == "model" else keyword,
             default=inspect.Parameter.empty if item.required else item.default,
             annotation=options.model_fields[name].annotation,
         )

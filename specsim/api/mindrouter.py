@@ -61,8 +61,7 @@ def table(priced: PredictOptions | None = None) -> MindrouterTable:
         })
         found = predict.run(asked)
         rows.append(ReportedEndpoint(
-            item["name"], found, item["weights"], item["kv_dtype"],
-            item["acceptance_source"], item["acceptance_assumed"], item["reported_speedup"],
-            item["notes"], found.command,
+            item["name"], found, item["weights"], item["kv_dtype"], item["acceptance_source"],
+            item["acceptance_assumed"], item["reported_speedup"], item["notes"], found.command,
         ))
     return MindrouterTable(tuple(rows))

@@ -20,9 +20,7 @@ MAX_PROFILES = 8
 
 
 def report(
-    *results: object,
-    output: str | PathLike[str] = "report.html",
-    title: str | None = None,
+    *results: object, output: str | PathLike[str] = "report.html", title: str | None = None,
     profiles: str | None = None,
 ) -> Path:
     """Write one HTML page with interactive charts of `results`; the path it was written to.

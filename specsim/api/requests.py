@@ -13,8 +13,7 @@ def build_workload(options: DeploymentOptions) -> Workload:
     start = base or find_workload("chat")
     given = options.input_len is not None or options.output_len is not None
     return replace(
-        start,
-        input_len=start.input_len if options.input_len is None else options.input_len,
+        start, input_len=start.input_len if options.input_len is None else options.input_len,
         output_len=start.output_len if options.output_len is None else options.output_len,
         cached_share=options.cached_share or start.cached_share,
         name="custom" if given else start.name,

@@ -98,14 +98,8 @@ def simulated(options: SimulateOptions, *, bar: bool) -> SimulationFigures:
     runs = options.replications or (None if deployment.config.slo else 1)
     with progress(bar, sides, runs) as report:
         found = compare(
-            deployment,
-            plan,
-            options.seed,
-            replications=runs,
-            precision=options.precision,
-            baseline=options.baseline,
-            keep_trace=load.steps_wanted,
-            report=report,
+            deployment, plan, options.seed, replications=runs, precision=options.precision,
+            baseline=options.baseline, keep_trace=load.steps_wanted, report=report,
         )
     warnings += what_went_wrong(found.main.figures, completed=plan.completed)
     if found.partial:
@@ -164,14 +158,10 @@ def _deployment(
     if options.slo is not None and not slo:
         raise UsageError("--slo is empty; write limits like ttft_p95=2,stream_tok_s_p10=15")
     deployment = Deployment(
-        system,
-        context_variation=plan.context_variation,
+        system, context_variation=plan.context_variation,
         acceptance_spread=acceptance_spread(options.easiness) or _spread_of_work(options, system),
-        per_batch_size=table,
-        policy=_policy(options, system, bool(table)),
-        prefix_caching=options.prefix_caching,
-        apart=apart,
-        settings=tuple(settings.items()),
+        per_batch_size=table, policy=_policy(options, system, bool(table)),
+        prefix_caching=options.prefix_caching, apart=apart, settings=tuple(settings.items()),
     )
     _ = deployment.config, deployment.plain().config  # refuse what cannot run before it runs
     return deployment

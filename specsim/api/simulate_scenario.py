@@ -60,8 +60,6 @@ def people_plan(
         scenario.behaviour, warmup_s, duration_s, thinking=thinking, settled=settled
     )
     return LoadPlan(
-        lambda seed: scenario.load(count, thinking=thinking, settled=settled),
-        description,
-        context_variation=variation,
-        completed=True,
+        lambda seed: scenario.load(count, thinking=thinking, settled=settled), description,
+        context_variation=variation, completed=True,
     )

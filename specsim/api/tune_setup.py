@@ -109,9 +109,7 @@ def _trees(
 
 
 def _try(
-    options: DeploymentOptions,
-    name: str,
-    requests: list[DeploymentRequest],
+    options: DeploymentOptions, name: str, requests: list[DeploymentRequest],
     skipped: list[tuple[str, str]],
 ) -> None:
     if is_plain(name):
@@ -268,10 +266,8 @@ def _mean_workload(parts: list[_Part], default: Workload) -> Workload:
     loads = [(find_workload(name), share) for name, share, _ in parts]
     total = sum(share for _, share in loads)
     return replace(
-        default,
-        input_len=round(sum(w.input_len * share for w, share in loads) / total),
-        output_len=round(sum(w.output_len * share for w, share in loads) / total),
-        name="mix",
+        default, input_len=round(sum(w.input_len * share for w, share in loads) / total),
+        output_len=round(sum(w.output_len * share for w, share in loads) / total), name="mix",
     )
 
 

@@ -317,8 +317,7 @@ def _compare(
     if options.random is not None or options.trace is not None:
         notes.append("prompts were random tokens: what is accepted on them says nothing about text")
     return judge(
-        "live", title, points, server.system, settings, provenance,
-        (*server.warnings, *notes),
+        "live", title, points, server.system, settings, provenance, (*server.warnings, *notes)
     )
 
 

@@ -227,9 +227,8 @@ class FitProblem:
         widths = {p: p.width for p in blind}
         widths |= {p: float(r) * p.width for p, r in zip(free, ratio, strict=True)}
         return Fit(
-            {p: values[p] for p in self.parameters}, {p: widths[p] for p in self.parameters},
-            blind, tuple(sorted(pairs, key=lambda pair: -abs(pair[2]))),
-            tuple(errors.tolist()), model_sd,
+            {p: values[p] for p in self.parameters}, {p: widths[p] for p in self.parameters}, blind,
+            tuple(sorted(pairs, key=lambda pair: -abs(pair[2]))), tuple(errors.tolist()), model_sd,
         )
 
     def leave_out(

@@ -56,8 +56,7 @@ class Engine:
 
     def __init__(
         self, target: Transformer, options: DecoderOptions, *,
-        draft: Transformer | EagleWeights | None = None,
-        acceptance: Acceptance | None = None,
+        draft: Transformer | EagleWeights | None = None, acceptance: Acceptance | None = None,
         clock: Callable[[], float] = time.perf_counter, use_graphs: bool | None = None,
         use_triton: bool | None = None,
     ) -> None:

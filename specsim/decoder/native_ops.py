@@ -119,9 +119,8 @@ class NativeOps(TorchOps):
         out = torch.empty((tokens, heads * dim), dtype=qkv.dtype)
         native.block[self._native.P_NORMED] = qk_norm is not None
         self._attend(
-            native.address, qkv.data_ptr(),
-            0 if qk_norm is None else qk_norm.weight.data_ptr(), native.layers[layer],
-            out.data_ptr(), 0.0 if qk_norm is None else qk_norm.eps,
+            native.address, qkv.data_ptr(), 0 if qk_norm is None else qk_norm.weight.data_ptr(),
+            native.layers[layer], out.data_ptr(), 0.0 if qk_norm is None else qk_norm.eps,
         )
         if native.attending:
             return out

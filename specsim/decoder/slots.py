@@ -162,11 +162,8 @@ def sampling_mode(params: Sequence[SamplingParams], may_sync: bool = False) -> S
         return SamplingMode()
     drawn = [p for p in params if not p.greedy]
     return SamplingMode(
-        greedy=False,
-        mixed=any(greedy),
-        top_k_max=max(p.top_k for p in drawn),
-        top_p=any(p.top_p < 1.0 for p in drawn),
-        may_sync=may_sync,
+        greedy=False, mixed=any(greedy), top_k_max=max(p.top_k for p in drawn),
+        top_p=any(p.top_p < 1.0 for p in drawn), may_sync=may_sync,
     )
 
 

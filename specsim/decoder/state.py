@@ -51,15 +51,10 @@ class SlotState:
             return torch.full((slots,), value, dtype=torch.float32, device=device)
 
         return cls(
-            token_ids=ints(slots, max_model_len + k + 2),
-            n=ints(slots, value=2),
-            limit=ints(slots, value=2),
-            stop_ids=ints(slots, MAX_STOP_IDS, value=-1),
-            finished=torch.ones(slots, dtype=torch.bool, device=device),
-            temperature=floats(0.0),
-            top_k=ints(slots),
-            top_p=floats(1.0),
-            seed=ints(slots),
+            token_ids=ints(slots, max_model_len + k + 2), n=ints(slots, value=2),
+            limit=ints(slots, value=2), stop_ids=ints(slots, MAX_STOP_IDS, value=-1),
+            finished=torch.ones(slots, dtype=torch.bool, device=device), temperature=floats(0.0),
+            top_k=ints(slots), top_p=floats(1.0), seed=ints(slots),
             hidden=torch.zeros((slots, k + 1, hidden_size), dtype=dtype, device=device),
             base=ints(slots),
         )

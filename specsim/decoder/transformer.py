@@ -92,17 +92,13 @@ class Transformer:
         return Layer(
             norm1=RMSNorm(put(w.norm1), c.rms_norm_eps),
             qkv=self._factory(put(w.qkv), None if w.qkv_bias is None else put(w.qkv_bias)),
-            qk_norm=qk_norm,
-            o=self._factory(put(w.o)),
-            norm2=RMSNorm(put(w.norm2), c.rms_norm_eps),
+            qk_norm=qk_norm, o=self._factory(put(w.o)), norm2=RMSNorm(put(w.norm2), c.rms_norm_eps),
             gate_up=GateUp(put(w.gate_up), self._factory, self.ops.silu_mul) if dense else None,
-            down=self._factory(put(w.down)) if dense else None,
-            moe=moe,
+            down=self._factory(put(w.down)) if dense else None, moe=moe,
         )
 
     def new_cache(
-        self, pages: int, table: BlockTable, attention: AttentionBackend,
-        layers: int | None = None,
+        self, pages: int, table: BlockTable, attention: AttentionBackend, layers: int | None = None
     ) -> KVCache:
         """An empty cache of that many pages for `layers` of this network's layers (default all)."""
         c = self.config

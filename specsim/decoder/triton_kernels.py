@@ -25,10 +25,9 @@ _LOG2E = 1.4426950408889634
 
 @triton.jit
 def _attention_kernel(
-    q_ptr, kv_ptr, pages_ptr, lengths_ptr, out_ptr, acc_ptr, top_ptr, sum_ptr,
-    scale_log2, q_stride_b, q_stride_q, q_stride_h, pages_stride,
-    Q: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr,
-    PAGE: tl.constexpr, SPLITS: tl.constexpr,
+    q_ptr, kv_ptr, pages_ptr, lengths_ptr, out_ptr, acc_ptr, top_ptr, sum_ptr, scale_log2,
+    q_stride_b, q_stride_q, q_stride_h, pages_stride, Q: tl.constexpr, GROUP: tl.constexpr,
+    KV_HEADS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, SPLITS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, IEEE: tl.constexpr,
 ):
     row = tl.program_id(0)
@@ -143,25 +142,22 @@ def verify_attention(
         acc = top = total = lengths  # never touched
     block_n, block_d = 64, triton.next_power_of_2(dim)
     _attention_kernel[(batch, kv_heads, splits)](
-        q, kv, pages, lengths, out, acc, top, total,
-        scale * _LOG2E, q.stride(0), q.stride(1), q.stride(2), pages.stride(0),
-        Q=q_len, GROUP=group, KV_HEADS=kv_heads, D=dim, PAGE=page, SPLITS=splits,
-        BLOCK_M=max(16, triton.next_power_of_2(rows)), BLOCK_N=block_n, BLOCK_D=max(16, block_d),
-        IEEE=q.dtype == torch.float32, num_warps=4, num_stages=2,
+        q, kv, pages, lengths, out, acc, top, total, scale * _LOG2E, q.stride(0), q.stride(1),
+        q.stride(2), pages.stride(0), Q=q_len, GROUP=group, KV_HEADS=kv_heads, D=dim, PAGE=page,
+        SPLITS=splits, BLOCK_M=max(16, triton.next_power_of_2(rows)), BLOCK_N=block_n,
+        BLOCK_D=max(16, block_d), IEEE=q.dtype == torch.float32, num_warps=4, num_stages=2,
     )
     if splits > 1:
         _merge_kernel[(batch, kv_heads, rows)](
-            acc, top, total, lengths, out,
-            Q=q_len, GROUP=group, KV_HEADS=kv_heads, D=dim, SPLITS=splits, BLOCK_N=block_n,
-            BLOCK_D=max(16, block_d), num_warps=1,
+            acc, top, total, lengths, out, Q=q_len, GROUP=group, KV_HEADS=kv_heads, D=dim,
+            SPLITS=splits, BLOCK_N=block_n, BLOCK_D=max(16, block_d), num_warps=1,
         )
     return out
 
 
 @triton.jit
 def _add_norm_kernel(
-    x_ptr, delta_ptr, weight_ptr, out_ptr, width, eps,
-    HAS_DELTA: tl.constexpr, BLOCK: tl.constexpr,
+    x_ptr, delta_ptr, weight_ptr, out_ptr, width, eps, HAS_DELTA: tl.constexpr, BLOCK: tl.constexpr
 ):
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)
@@ -180,9 +176,8 @@ def _add_norm_kernel(
 
 @triton.jit
 def _qkv_kernel(
-    qkv_ptr, angles_ptr, norm_ptr, q_ptr, cache_ptr, store_ptr, eps,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr,
-    NORM: tl.constexpr,
+    qkv_ptr, angles_ptr, norm_ptr, q_ptr, cache_ptr, store_ptr, eps, HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, NORM: tl.constexpr,
 ):
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
@@ -258,10 +253,9 @@ class TritonOps(TorchOps):
         dim = flat.shape[-1]
         q = torch.empty((tokens, heads, dim), dtype=qkv.dtype, device=qkv.device)
         _qkv_kernel[(tokens, heads + 2 * kv_heads)](
-            qkv, torch.view_as_real(angles), qkv if qk_norm is None else qk_norm.weight,
-            q, flat, store, 0.0 if qk_norm is None else qk_norm.eps,
-            HEADS=heads, KV_HEADS=kv_heads, D=dim, HALF=triton.next_power_of_2(dim // 2),
-            NORM=qk_norm is not None, num_warps=1,
+            qkv, torch.view_as_real(angles), qkv if qk_norm is None else qk_norm.weight, q, flat,
+            store, 0.0 if qk_norm is None else qk_norm.eps, HEADS=heads, KV_HEADS=kv_heads, D=dim,
+            HALF=triton.next_power_of_2(dim // 2), NORM=qk_norm is not None, num_warps=1,
         )
         return q
 

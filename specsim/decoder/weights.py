@@ -162,16 +162,12 @@ class CheckpointSource:
 
         gate_up, down, router = self._ffn(prefix + "mlp.")
         return LayerWeights(
-            norm1=self._get(f"{prefix}input_layernorm.weight", (h,)),
-            qkv=joined("weight", h),
-            qkv_bias=joined("bias") if c.qkv_bias else None,
-            q_norm=head_norm("q"),
+            norm1=self._get(f"{prefix}input_layernorm.weight", (h,)), qkv=joined("weight", h),
+            qkv_bias=joined("bias") if c.qkv_bias else None, q_norm=head_norm("q"),
             k_norm=head_norm("k"),
             o=self._get(f"{prefix}self_attn.o_proj.weight", (h, c.num_heads * d)),
-            norm2=self._get(f"{prefix}post_attention_layernorm.weight", (h,)),
-            gate_up=gate_up,
-            down=down,
-            router=router,
+            norm2=self._get(f"{prefix}post_attention_layernorm.weight", (h,)), gate_up=gate_up,
+            down=down, router=router,
         )
 
     def _ffn(self, prefix: str) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -245,14 +241,10 @@ class RandomSource:
             i = c.intermediate_size
             gate_up, down, router = make(2 * i, h), make(h, i), None
         return LayerWeights(
-            norm1=self._ones(h),
-            qkv=make(c.qkv_width, h),
+            norm1=self._ones(h), qkv=make(c.qkv_width, h),
             qkv_bias=make(c.qkv_width) if c.qkv_bias else None,
             q_norm=self._ones(c.head_dim) if c.qk_norm else None,
             k_norm=self._ones(c.head_dim) if c.qk_norm else None,
-            o=make(h, c.num_heads * c.head_dim),
-            norm2=self._ones(h),
-            gate_up=gate_up,
-            down=down,
+            o=make(h, c.num_heads * c.head_dim), norm2=self._ones(h), gate_up=gate_up, down=down,
             router=router,
         )

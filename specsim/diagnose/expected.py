@@ -209,10 +209,8 @@ class Predictor:
             return given
         cached = evidence.prefix_cache_hit_rate or 0.0
         return replace(
-            given,
-            input_len=max(1, round(evidence.input_len)),
-            output_len=max(2, round(evidence.output_len)),
-            cached_share=min(0.99, max(0.0, cached)),
+            given, input_len=max(1, round(evidence.input_len)),
+            output_len=max(2, round(evidence.output_len)), cached_share=min(0.99, max(0.0, cached)),
             name="measured",
         )
 
@@ -269,9 +267,7 @@ def drafting_cost(system: System, evidence: Evidence, batch: int, context: float
     if routed and setup.verify_tokens > setup.k + 1:
         chain = system.with_(setup=replace(setup, tree_tokens=0, tree_topk=1))
         found = replace(
-            found,
-            tree_tokens=setup.verify_tokens,
-            tree_expert_bytes=_expert_bytes(system, shape),
+            found, tree_tokens=setup.verify_tokens, tree_expert_bytes=_expert_bytes(system, shape),
             chain_expert_bytes=_expert_bytes(chain, chain.decode_shape(batch, context)),
             plain_expert_bytes=_expert_bytes(plain, plain.decode_shape(batch, context)),
         )
@@ -280,18 +276,14 @@ def drafting_cost(system: System, evidence: Evidence, batch: int, context: float
         step = system.latency.step(shape)
         alone = system.with_(setup=replace(setup, draft_tp=1))
         found = replace(
-            found,
-            gpus=gpus,
+            found, gpus=gpus,
             link_s=sum(t.seconds for t in step.ops if t.phase == "draft" and t.op.kind in LINKS),
-            draft_s=step.draft_s,
-            step_s=step.total_s,
-            one_gpu_step_s=alone.latency.seconds(shape),
+            draft_s=step.draft_s, step_s=step.total_s, one_gpu_step_s=alone.latency.seconds(shape),
         )
     share = evidence.draft_share
     if setup.drafter is not None and share is not None and share < RARELY:
         found = replace(
-            found,
-            rest_step_s=system.latency.seconds(shape.bare()),
+            found, rest_step_s=system.latency.seconds(shape.bare()),
             plain_step_s=plain.latency.seconds(plain.decode_shape(batch, context)),
         )
     return found

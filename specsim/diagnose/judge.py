@@ -12,9 +12,7 @@ RULES = (*rules_speculation.RULES, *rules_drafting.RULES, *rules_serving.RULES)
 
 
 def diagnose(
-    evidence: Evidence,
-    predictor: Predictor | None = None,
-    plain: Evidence | None = None,
+    evidence: Evidence, predictor: Predictor | None = None, plain: Evidence | None = None
 ) -> Diagnosis:
     """Judge one run. predictor: the deployment it ran on, where known; plain: the same load
     measured without speculation."""

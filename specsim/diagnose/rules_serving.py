@@ -167,8 +167,7 @@ def queueing(case: Case) -> Finding | None:
     if not (slow or waits):
         return None
     facts = known(
-        ("wait for admission", here.queue_s, "s"),
-        ("time to first token", here.ttft_s, "s"),
+        ("wait for admission", here.queue_s, "s"), ("time to first token", here.ttft_s, "s"),
         ("requests waiting", here.waiting, "count"),
     )
     facts += batch(case) + known(("KV cache in use", here.kv_cache_usage, "share"))

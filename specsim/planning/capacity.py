@@ -193,8 +193,7 @@ class Finder:
             system = study.system
             cost = cost_of(
                 operating.figures["output_tok_s"] or 0.0, study.gpus, system.profile,
-                self.wishes.price_per_gpu_hour,
-                operating.figures["energy.joules_per_output_token"],
+                self.wishes.price_per_gpu_hour, operating.figures["energy.joules_per_output_token"],
             )
         return Side(
             side, config.rules.max_num_seqs, estimate, bracket, stages, limit, at, operating,
@@ -232,12 +231,8 @@ class Finder:
 
 
 def find_capacity(
-    study: Study,
-    wishes: Wishes,
-    *,
-    jobs: int = 1,
-    heard: Callable[[Trial, Summary], None] | None = None,
-    warnings: Sequence[str] = (),
+    study: Study, wishes: Wishes, *, jobs: int = 1,
+    heard: Callable[[Trial, Summary], None] | None = None, warnings: Sequence[str] = (),
 ) -> CapacityFigures:
     """The capacity of a study and all that hangs on it. UsageError where no gate bounds a load.
 
@@ -248,8 +243,7 @@ def find_capacity(
     sides = [WITH, WITHOUT] if wishes.baseline and study.system.speculative else [WITH]
     coarse = replace(
         wishes, ladder=wishes.ladder if wishes.ladder_only else (),
-        replications=min(FEWEST, wishes.replications),
-        resolution=max(wishes.resolution, COARSE),
+        replications=min(FEWEST, wishes.replications), resolution=max(wishes.resolution, COARSE),
     )
     found: dict[str, Side] = {}
     slots: SlotAdvice | None = None

@@ -26,8 +26,7 @@ RULE = (
 def flags_of(study: Study, system: System) -> ReadyCommand:
     """What to type for `system` as the study ran it. UsageError where nothing starts it."""
     return ready_flags(
-        system,
-        max_model_len=cast(int, dict(study.settings).get("max_model_len", 0)),
+        system, max_model_len=cast(int, dict(study.settings).get("max_model_len", 0)),
         prefix_caching=study.prefix_caching is not False,
     )
 

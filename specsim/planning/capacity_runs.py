@@ -89,11 +89,9 @@ class Study:
                 "slo": self.slo,
             }
             found = self._deployments[key] = Deployment(
-                self.system_of(side, slots),
-                context_variation=load.context_variation,
+                self.system_of(side, slots), context_variation=load.context_variation,
                 acceptance_spread=self.acceptance_spread if side == WITH else None,
-                prefix_caching=self.prefix_caching,
-                apart=self.apart_of(side),
+                prefix_caching=self.prefix_caching, apart=self.apart_of(side),
                 settings=tuple(settings.items()),
             )
         return found

@@ -81,10 +81,7 @@ def first_slots(system: System, shape: LoadShape, floor_tok_s: float) -> int:
 
 
 def recommend_slots(
-    guess: int,
-    floor_tok_s: float,
-    attempt: Callable[[int], SlotTrial],
-    most: int = MOST_SLOTS,
+    guess: int, floor_tok_s: float, attempt: Callable[[int], SlotTrial], most: int = MOST_SLOTS
 ) -> SlotAdvice:
     """Largest slots that keep the floor. attempt(slots) runs them with all slots taken."""
     known: dict[int, SlotTrial] = {}

@@ -184,9 +184,8 @@ class CrowdModel:
             state = closed_loop(self.system, self.turns.workload(1.0), count)
             return Crowd(
                 count, state.running, count - state.running, state.ttft_s,
-                state.ttft_s * (1 if not state.queue_s else 1.2), state.tpot_s,
-                state.output_tok_s, state.request_rate,
-                state.ttft_s + state.tpot_s * self.turns.output, 1.0,
+                state.ttft_s * (1 if not state.queue_s else 1.2), state.tpot_s, state.output_tok_s,
+                state.request_rate, state.ttft_s + state.tpot_s * self.turns.output, 1.0,
             )
         hit = 0.5
         found = self._chain(count, hit)

@@ -131,12 +131,8 @@ def _row(context: int, point: "CrossPoint | RatePoint") -> dict[str, object]:
 
 
 def crossover(
-    system: System,
-    workload: Workload,
-    contexts: Sequence[int],
-    max_concurrency: int | None = None,
-    cheap_share: float = CHEAP_SHARE,
-    warnings: tuple[str, ...] = (),
+    system: System, workload: Workload, contexts: Sequence[int], max_concurrency: int | None = None,
+    cheap_share: float = CHEAP_SHARE, warnings: tuple[str, ...] = (),
 ) -> CrossoverFigures:
     """Every context length (prompt tokens) at growing concurrency.
 
@@ -223,14 +219,9 @@ class _Pair:
         acceptance, k = self.system.acceptance, self.system.setup.k
         assert acceptance is not None
         return CrossPoint(
-            concurrency,
-            speedup,
-            interval_of(self.system, "speedup", speedup),
-            self.step_cost_ratio(batch),
-            verify.target_s / bare.target_s,
-            acceptance.rate(k),
-            _side(self.system, self.workload, with_it),
-            _side(self.plain, self.workload, without),
+            concurrency, speedup, interval_of(self.system, "speedup", speedup),
+            self.step_cost_ratio(batch), verify.target_s / bare.target_s, acceptance.rate(k),
+            _side(self.system, self.workload, with_it), _side(self.plain, self.workload, without),
         )
 
 
@@ -256,16 +247,11 @@ def _curve(
         interval = (first_above(loss, -1 / low, top), first_above(loss, -1 / high, top))
     batches = min(top, max(limit, plain_limit))
     return Curve(
-        workload.input_len,
-        top,
-        limit,
-        plain_limit,
+        workload.input_len, top, limit, plain_limit,
         first_above(cost, cheap_share, min(top, limit)),
         first_above(lambda c: _pressure(pair.step(True, c)), 1.0, min(batches, limit)),
-        first_above(lambda c: _pressure(pair.step(False, c)), 1.0, min(batches, plain_limit)),
-        even,
-        interval,
-        points=tuple(pair.point(c) for c in grid_to(top)),
+        first_above(lambda c: _pressure(pair.step(False, c)), 1.0, min(batches, plain_limit)), even,
+        interval, points=tuple(pair.point(c) for c in grid_to(top)),
     )
 
 
@@ -278,16 +264,7 @@ def _side(system: System, workload: Workload, state: SteadyState) -> OneSide:
     served = served_utilisation(system, workload, state)
     step = step_utilisation(system, system.decode_shape(state.running, workload.mean_context))
     return OneSide(
-        state.ttft_s,
-        state.tpot_s,
-        state.itl_s,
-        state.ttft_s + state.tpot_s * (workload.output_len - 1),
-        state.output_tok_s,
-        state.running,
-        state.step_s,
-        state.bound,
-        served.bandwidth,
-        served.compute,
-        step.bandwidth,
-        step.compute,
+        state.ttft_s, state.tpot_s, state.itl_s,
+        state.ttft_s + state.tpot_s * (workload.output_len - 1), state.output_tok_s, state.running,
+        state.step_s, state.bound, served.bandwidth, served.compute, step.bandwidth, step.compute,
     )

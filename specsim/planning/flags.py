@@ -61,14 +61,8 @@ class ServedNames:
 
 
 def ready_flags(
-    system: System,
-    *,
-    table: BatchTable = (),
-    model: str | None = None,
-    draft: str | None = None,
-    version: str | None = None,
-    max_model_len: int = 0,
-    prefix_caching: bool = True,
+    system: System, *, table: BatchTable = (), model: str | None = None, draft: str | None = None,
+    version: str | None = None, max_model_len: int = 0, prefix_caching: bool = True,
 ) -> ReadyCommand:
     """The command that starts `system`.
 
@@ -282,11 +276,7 @@ def _parallel_vllm(system: System, warnings: list[str]) -> list[str]:
 
 
 def _vllm_config(
-    system: System,
-    table: list[list[int]],
-    draft: str | None,
-    version: str,
-    warnings: list[str],
+    system: System, table: list[list[int]], draft: str | None, version: str, warnings: list[str]
 ) -> dict[str, object]:
     setup, drafter, server = system.setup, system.setup.drafter, system.engine.server
     method = setup.drafting

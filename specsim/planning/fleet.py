@@ -61,13 +61,8 @@ def replicas_needed(
 
 
 def plan_fleet(
-    file: FleetPlanFile,
-    asked: Mapping[str, Asked],
-    profiles: Mapping[str, HardwareProfile],
-    effort: Effort,
-    *,
-    tell: Tell | None = None,
-    warnings: Sequence[str] = (),
+    file: FleetPlanFile, asked: Mapping[str, Asked], profiles: Mapping[str, HardwareProfile],
+    effort: Effort, *, tell: Tell | None = None, warnings: Sequence[str] = (),
 ) -> FleetFigures:
     """Size every model, pack, and look at the load of each replica before and after a failure.
 
@@ -215,8 +210,7 @@ _Assigned = list[tuple[_Choice, list[tuple[str, ...]]]]
 
 
 def _best(
-    file: FleetPlanFile,
-    choices: Sequence[Sequence[_Choice]],
+    file: FleetPlanFile, choices: Sequence[Sequence[_Choice]],
     profiles: Mapping[str, HardwareProfile],
 ) -> tuple[_Assigned, dict[str, int]]:
     """The combination of types that leaves least unserved, then the cheapest."""
@@ -326,9 +320,7 @@ def _shortages(file: FleetPlanFile, chosen: Sequence[_Choice]) -> tuple[Shortage
         mine = [choice for choice in chosen if choice.sized.gpu == pool.type]
         out.append(
             Shortage(
-                pool.type,
-                sum(c.replicas * c.sized.gpus for c in mine),
-                pool.count,
+                pool.type, sum(c.replicas * c.sized.gpus for c in mine), pool.count,
                 sum(c.lean * c.sized.gpus for c in mine),
             )
         )

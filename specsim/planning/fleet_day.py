@@ -56,11 +56,8 @@ def check_day(file: FleetPlanFile) -> None:
 
 
 def plan_day(
-    file: FleetPlanFile,
-    asked: Mapping[str, Asked],
-    plan: FleetFigures,
-    profiles: Mapping[str, HardwareProfile],
-    effort: Effort,
+    file: FleetPlanFile, asked: Mapping[str, Asked], plan: FleetFigures,
+    profiles: Mapping[str, HardwareProfile], effort: Effort,
     tell: Callable[[str], None] | None = None,
 ) -> FleetFigures:
     """The plan with its day. UsageError as from `check_day`."""

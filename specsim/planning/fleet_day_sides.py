@@ -182,8 +182,7 @@ def settings_of(with_it: Side, without: Side) -> tuple[Setting, ...]:
 
 
 def _by_table(
-    system: System, shape: LoadShape, plain: Sized, off: Setting,
-    lengths: Mapping[int, Setting],
+    system: System, shape: LoadShape, plain: Sized, off: Setting, lengths: Mapping[int, Setting]
 ) -> list[Setting]:
     """The engine's table of draft lengths: at a load the length that it has for the batch that the
     plan's own length keeps running; k = 0 is off with the tax of a drafter that stays in memory."""

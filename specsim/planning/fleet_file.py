@@ -259,8 +259,7 @@ def _check_maintenance(found: FleetPlanFile, where: str) -> None:
 
 
 def _wanted(
-    item: Wanted, file: FleetPlanFile, slo: Mapping[str, float], where: str,
-    trace: TraceDay | None,
+    item: Wanted, file: FleetPlanFile, slo: Mapping[str, float], where: str, trace: TraceDay | None
 ) -> Wanted:
     """A model with what holds for the whole file. trace: what its own says."""
     given = {*(item.model_extra or {}), *item.model_fields_set}

@@ -98,13 +98,7 @@ def climb(prober: Prober, stages: Sequence[float]) -> float:
 
 
 def search(
-    prober: Prober,
-    guess: float,
-    *,
-    whole: bool,
-    resolution: float,
-    lowest: float,
-    highest: float,
+    prober: Prober, guess: float, *, whole: bool, resolution: float, lowest: float, highest: float
 ) -> Bracket:
     """Bracket the capacity around `guess` and halve it, beginning with the guess where stages tried
     before have bracketed it widely. lowest, highest: loads never left."""

@@ -204,17 +204,10 @@ def _served(system: System, point: OperatingPoint, model: str, gpu: str) -> Cell
     elif system.speculative and other is None:
         missed = "with speculation the operating point is not reached"
     return Cell(
-        model=system.spec.name,
-        weights=system.spec.weights,
-        gpu=gpu,
-        tp=system.parallel.tp,
-        method=system.setup.method,
-        k=system.setup.k,
-        acceptance_length=system.acceptance_length,
-        plain=plain,
-        speculative=other,
-        efficiencies_assumed=system.profile.kernels_known != "measured",
-        missed=missed,
+        model=system.spec.name, weights=system.spec.weights, gpu=gpu, tp=system.parallel.tp,
+        method=system.setup.method, k=system.setup.k, acceptance_length=system.acceptance_length,
+        plain=plain, speculative=other,
+        efficiencies_assumed=system.profile.kernels_known != "measured", missed=missed,
     )
 
 
@@ -247,10 +240,7 @@ def _at(state: SteadyState, system: System, point: OperatingPoint) -> Served:
     gpus = system.parallel.all_gpus
     answer_s = state.ttft_s + state.tpot_s * max(0, point.workload.output_len - 1)
     return Served(
-        concurrency=round(state.running),
-        tok_s_per_gpu=state.output_tok_s / gpus,
+        concurrency=round(state.running), tok_s_per_gpu=state.output_tok_s / gpus,
         users_per_gpu=state.request_rate * (point.think_s + answer_s) / gpus,
-        stream_tok_s=state.stream_tok_s,
-        ttft_s=state.ttft_s,
-        tpot_s=state.tpot_s,
+        stream_tok_s=state.stream_tok_s, ttft_s=state.ttft_s, tpot_s=state.tpot_s,
     )

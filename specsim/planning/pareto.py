@@ -116,14 +116,9 @@ class Refused(Exception):
 
 
 def pareto(
-    base: System,
-    workload: Workload,
-    axes: Axes,
-    build: Callable[[int, int, str, str, int], System],
-    *,
-    max_ttft_s: float | None = None,
-    stream_floor_tok_s: float | None = None,
-    warnings: tuple[str, ...] = (),
+    base: System, workload: Workload, axes: Axes,
+    build: Callable[[int, int, str, str, int], System], *, max_ttft_s: float | None = None,
+    stream_floor_tok_s: float | None = None, warnings: tuple[str, ...] = (),
     report: Callable[[int, int], None] | None = None,
 ) -> ParetoFigures:
     """All combinations of `axes`, and who wins.
@@ -217,10 +212,7 @@ def with_energy(point: ParetoPoint, workload: Workload) -> ParetoPoint:
 
 
 def point_of(
-    system: System,
-    workload: Workload,
-    k: int,
-    max_ttft_s: float | None,
+    system: System, workload: Workload, k: int, max_ttft_s: float | None,
     floor_tok_s: float | None = None,
 ) -> ParetoPoint:
     """The system full of requests; Refused if it cannot be, or misses a limit."""
@@ -252,9 +244,8 @@ def point_of(
         )
     return ParetoPoint(
         system, k, system.parallel.tp, system.parallel.pp, system.spec.weights, system.kv_dtype,
-        seqs, budget,
-        state.stream_tok_s, state.output_tok_s / system.parallel.all_gpus, state.ttft_s,
-        state.tpot_s,
+        seqs, budget, state.stream_tok_s, state.output_tok_s / system.parallel.all_gpus,
+        state.ttft_s, state.tpot_s,
     )
 
 

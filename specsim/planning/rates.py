@@ -103,11 +103,8 @@ class RateCurve(Jsonable):
 
 
 def crossover_rates(
-    system: System,
-    workload: Workload,
-    contexts: Sequence[int],
-    rates: Sequence[float] | None = None,
-    ttft_slack: float = TTFT_SLACK,
+    system: System, workload: Workload, contexts: Sequence[int],
+    rates: Sequence[float] | None = None, ttft_slack: float = TTFT_SLACK,
     warnings: tuple[str, ...] = (),
 ) -> CrossoverFigures:
     """Every prompt length at growing rates.

@@ -162,12 +162,8 @@ class _Runner:
 
 
 def run_sweep(
-    sweep: Sweep,
-    function: BatchFunction,
-    journal: Journal,
-    executor: Executor[Any],
-    report: ProgressReport | None = None,
-    kept: Callable[[], None] | None = None,
+    sweep: Sweep, function: BatchFunction, journal: Journal, executor: Executor[Any],
+    report: ProgressReport | None = None, kept: Callable[[], None] | None = None,
 ) -> SweepRun:
     """Run what is missing.
 

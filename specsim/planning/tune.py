@@ -154,14 +154,9 @@ class Offer:
 
 
 def tune(
-    offer: Offer,
-    loads: Sequence[OfferedLoad],
-    *,
-    objective: str = "throughput",
-    gates: Mapping[str, float] | None = None,
-    longest: int | None = None,
-    contexts: Sequence[int] = (),
-    report: Callable[[int, int], None] | None = None,
+    offer: Offer, loads: Sequence[OfferedLoad], *, objective: str = "throughput",
+    gates: Mapping[str, float] | None = None, longest: int | None = None,
+    contexts: Sequence[int] = (), report: Callable[[int, int], None] | None = None,
 ) -> TuningFigures:
     """The best choice at each load.
 
@@ -206,9 +201,8 @@ def tune(
             "speculation would not"
         )
     return TuningFigures(
-        tuple(offer.systems), offer.workload, objective, limits, tuple(answers), table,
-        table_flags, tuple(offer.skipped), tuple(notes), tuner.base,
-        tuple(offer.trees), found_map,
+        tuple(offer.systems), offer.workload, objective, limits, tuple(answers), table, table_flags,
+        tuple(offer.skipped), tuple(notes), tuner.base, tuple(offer.trees), found_map,
     )
 
 

@@ -134,22 +134,11 @@ def _evaluate(
     )
     reason = reason or broken_gate(gates, values)
     return Candidate(
-        *_named(system),
-        system.tokens_per_step,
-        ttft_s=ttft_s,
-        tpot_s=tpot_s,
-        step_s=state.step_s,
-        output_tok_s=output,
-        stream_tok_s=found.stream_tok_s,
-        speedup=pair.speedup,
-        step_cost_ratio=pair.step_cost_ratio,
-        running=found.running,
-        queue_s=found.queue_s,
-        capacity_rate=capacity,
-        bound=state.bound,
-        extrapolated=_extrapolated(system),
-        speedup_90=interval_of(system, "speedup", pair.speedup),
-        tree=tree_of(system),
+        *_named(system), system.tokens_per_step, ttft_s=ttft_s, tpot_s=tpot_s, step_s=state.step_s,
+        output_tok_s=output, stream_tok_s=found.stream_tok_s, speedup=pair.speedup,
+        step_cost_ratio=pair.step_cost_ratio, running=found.running, queue_s=found.queue_s,
+        capacity_rate=capacity, bound=state.bound, extrapolated=_extrapolated(system),
+        speedup_90=interval_of(system, "speedup", pair.speedup), tree=tree_of(system),
         reason=reason,
     )
 

@@ -114,12 +114,8 @@ def dynamic_table(
 
 
 def _point(
-    system: System,
-    found: dict[int, float],
-    rows: Sequence[tuple[int, int, int]],
-    seqs: int,
-    context: float,
-    fixed_k: int,
+    system: System, found: dict[int, float], rows: Sequence[tuple[int, int, int]], seqs: int,
+    context: float, fixed_k: int,
 ) -> BatchPoint:
     k = next(k for first, last, k in rows if first <= seqs <= last)
     plain = seqs / decode_step_s(system.plain(), seqs, context)

@@ -139,8 +139,7 @@ def _constant(k: int) -> Policy:
 
 def draft_map(
     lead: System, lengths: Sequence[int], workload: Workload, clients: Iterable[int],
-    contexts: Iterable[int], table: DynamicTable | None,
-    report: Callable[[], None] = lambda: None,
+    contexts: Iterable[int], table: DynamicTable | None, report: Callable[[], None] = lambda: None,
 ) -> DraftMap:
     """Every number of clients at every length of the prompts. report() is called for each cell."""
     counts, cells = list(clients), []

@@ -104,8 +104,7 @@ def robust_choice(
         regret = max(1 - v / top for v, top in zip(values, best, strict=True))
         entries.append(RobustChoice(method, k, tuple(values), expected, regret))
     return Robust(
-        tuple((s.name, s.weight / total, s.source) for s in scenarios),
-        tuple(entries),
+        tuple((s.name, s.weight / total, s.source) for s in scenarios), tuple(entries),
         min(entries, key=lambda c: (c.worst_regret, c.k)),
         max(entries, key=lambda c: (c.expected, -c.k)),
     )

@@ -182,9 +182,8 @@ def of_unmeasured(
         base, method=setup.method, draft=setup.drafter.name if setup.drafter else None, k=setup.k,
         needed_tokens_per_step=loads[0].needed_tokens_per_step,
         comparable_90=accepted.grounds.tokens_90 if accepted and accepted.grounds else None,
-        memory=memory_cost(system, workload),
-        loads=loads,
-        command=flags.command if flags else None, notes=flags.warnings if flags else (),
+        memory=memory_cost(system, workload), loads=loads, command=flags.command if flags else None,
+        notes=flags.warnings if flags else (),
     )
 
 
@@ -254,9 +253,8 @@ def verdict_of(
         lead.load, unit, lead.gain, lead.gain_90, pays_below, looked_to,
         tokens_per_step=system.tokens_per_step if system is not None else None,
         rests_on=rests_on(system) if system is not None else "",
-        memory=memory_cost(system, workload) if system and workload else None,
-        loads=loads, command=flags.command if flags else None,
-        notes=flags.warnings if flags else (),
+        memory=memory_cost(system, workload) if system and workload else None, loads=loads,
+        command=flags.command if flags else None, notes=flags.warnings if flags else (),
     )
 
 

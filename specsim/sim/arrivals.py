@@ -24,11 +24,7 @@ def check_rate(rate: float, name: str = "request_rate") -> None:
 
 
 def bench_serve_times(
-    num_prompts: int,
-    request_rate: float,
-    *,
-    burstiness: float = 1.0,
-    seed: int = 0,
+    num_prompts: int, request_rate: float, *, burstiness: float = 1.0, seed: int = 0
 ) -> Floats:
     """Send times of `vllm bench serve`.
 

@@ -36,19 +36,14 @@ def engine_rules(system: System, *, prefix_caching: bool | None = None) -> Engin
     engine, scheduler = system.engine, system.engine.scheduler
     reserves = scheduler.reserve_full_isl
     return EngineRules(
-        name=engine.name,
-        max_num_seqs=min(system.seqs_limit, system.memory.state_requests),
-        max_num_batched_tokens=system.round_tokens,
-        block_size=cache_blocks(system).block_size,
+        name=engine.name, max_num_seqs=min(system.seqs_limit, system.memory.state_requests),
+        max_num_batched_tokens=system.round_tokens, block_size=cache_blocks(system).block_size,
         prefix_caching=caches_prefixes(system) if prefix_caching is None else prefix_caching,
-        chunked_prefill=engine.chunked_prefill,
-        prefill_first=not system.mixes,
+        chunked_prefill=engine.chunked_prefill, prefill_first=not system.mixes,
         groups=system.parallel.attention_dp,
         reserve_full_isl=system.mixes if reserves is None else reserves,
-        readback_lag_steps=int(system.plans_ahead),
-        plan_ahead=system.plans_ahead,
-        victim=scheduler.victim,
-        output_reserve=scheduler.output_reserve,
+        readback_lag_steps=int(system.plans_ahead), plan_ahead=system.plans_ahead,
+        victim=scheduler.victim, output_reserve=scheduler.output_reserve,
         output_reserve_min=scheduler.output_reserve_min,
     )
 
@@ -61,10 +56,7 @@ def caches_prefixes(system: System) -> bool:
 
 
 def speculation_rules(
-    system: System,
-    *,
-    per_batch_size: BatchTable = (),
-    policy: PolicyChoice | None = None,
+    system: System, *, per_batch_size: BatchTable = (), policy: PolicyChoice | None = None
 ) -> SpeculationRules:
     """What the deployment's speculation asks of the scheduler."""
     setup = system.setup
@@ -76,8 +68,7 @@ def speculation_rules(
     return SpeculationRules(
         num_speculative_tokens=setup.k,
         verify_tokens=setup.verify_tokens if setup.tree_tokens else 0,
-        num_lookahead_tokens=setup.lookahead_tokens,
-        drop_last_cached_block=setup.drops_last_block,
+        num_lookahead_tokens=setup.lookahead_tokens, drop_last_cached_block=setup.drops_last_block,
         **lengths,
     )
 
@@ -211,9 +202,7 @@ class Deployment:
             block_costs=blocks.costs,
             rules=rules,
             speculation=speculation_rules(
-                system,
-                per_batch_size=self.per_batch_size,
-                policy=self.policy,
+                system, per_batch_size=self.per_batch_size, policy=self.policy
             ),
             acceptance=system.acceptance if system.speculative else None,
             acceptance_spread=self.acceptance_spread or acceptance_spread_of(system),

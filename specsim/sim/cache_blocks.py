@@ -110,10 +110,7 @@ def _by_bytes(plan: MemoryPlan, attention: list[_GroupKind]) -> CacheBlocks:
 
 
 def _paged(
-    plan: MemoryPlan,
-    attention: list[_GroupKind],
-    states: list[_GroupKind],
-    slack: float,
+    plan: MemoryPlan, attention: list[_GroupKind], states: list[_GroupKind], slack: float,
     snapshots: bool,
 ) -> CacheBlocks:
     """vLLM's groups. snapshots: a state is also kept for prompts that go on from it."""

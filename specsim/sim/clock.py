@@ -35,8 +35,7 @@ class Clock(simpy.Environment):
         return self._triggered(time_s, EventPriority(NORMAL))
 
     def call_at(
-        self, time_s: float, action: Callable[[*Arguments], None],
-        *args: *Arguments,
+        self, time_s: float, action: Callable[[*Arguments], None], *args: *Arguments
     ) -> Event:
         """Call `action(*args)` as an outside event."""
         event = self.at(time_s)

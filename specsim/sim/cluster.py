@@ -233,13 +233,7 @@ class Cluster:
             ticket = self.between.popleft()
             self._decode_router.choose(ticket, able).submit(ticket)
 
-    def _ended(
-        self,
-        ticket: Ticket,
-        status: str,
-        counts: Counts,
-        times: Times,
-    ) -> None:
+    def _ended(self, ticket: Ticket, status: str, counts: Counts, times: Times) -> None:
         """A replica let go of a request."""
         self._note(ticket, status, counts, times)
         if self.queue and not self.closing:
@@ -252,12 +246,7 @@ class Cluster:
         self.records.add_block(ints, times)
 
     def _note(
-        self,
-        ticket: Ticket,
-        status: str,
-        counts: Counts,
-        times: Times,
-        reason: str = "",
+        self, ticket: Ticket, status: str, counts: Counts, times: Times, reason: str = ""
     ) -> None:
         """Write the record of a request that ended, and tell who sent it."""
         self.counters.end(status)

@@ -107,14 +107,8 @@ class SimulatedComparison:
 
 
 def compare(
-    deployment: Deployment,
-    plan: LoadPlan,
-    seed: int,
-    *,
-    replications: int | None = 1,
-    precision: float | None = None,
-    baseline: bool = True,
-    keep_trace: bool = False,
+    deployment: Deployment, plan: LoadPlan, seed: int, *, replications: int | None = 1,
+    precision: float | None = None, baseline: bool = True, keep_trace: bool = False,
     report: Report | None = None,
 ) -> SimulatedComparison:
     """Run the load on the deployment and, if asked for, on the same one without speculation.
@@ -154,14 +148,8 @@ class SidesRun:
 
 
 def run_sides(
-    sides: Sequence[tuple[str, Deployment]],
-    plan: LoadPlan,
-    seed: int,
-    *,
-    replications: int | None,
-    precision: float | None = None,
-    keep_trace: bool = False,
-    report: Report | None = None,
+    sides: Sequence[tuple[str, Deployment]], plan: LoadPlan, seed: int, *, replications: int | None,
+    precision: float | None = None, keep_trace: bool = False, report: Report | None = None,
     figures: Summarise = SimResult.summary,
 ) -> SidesRun:
     """Run the load on each side with seeds seed, seed + 1, ...; see `compare`. figures: what is
@@ -207,12 +195,7 @@ def run_sides(
 
 
 def _run(
-    side: Deployment,
-    plan: LoadPlan,
-    seed: int,
-    keep_trace: bool,
-    name: str,
-    number: int,
+    side: Deployment, plan: LoadPlan, seed: int, keep_trace: bool, name: str, number: int,
     report: Report | None,
 ) -> SimResult:
     heard = None

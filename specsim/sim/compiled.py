@@ -68,12 +68,8 @@ def bind(core: Core) -> Runner:
 
 
 def draw_steps(
-    states: NDArray[np.int64],
-    moves: NDArray[np.float64],
-    uniform: NDArray[np.float64],
-    thresholds: NDArray[np.float64],
-    step_levels: int,
-    passed: NDArray[np.uint8],
+    states: NDArray[np.int64], moves: NDArray[np.float64], uniform: NDArray[np.float64],
+    thresholds: NDArray[np.float64], step_levels: int, passed: NDArray[np.uint8],
 ) -> None:
     """`rows_loop.draw_steps`, compiled."""
     arrays = (_array(values) for values in (states, moves, uniform, thresholds))

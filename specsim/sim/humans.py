@@ -60,13 +60,8 @@ class _User:
         key = self._first_key + call.part
         own = self._context - (habits.system_tokens if self._system else 0)
         request = Request(
-            self._cluster.clock.now,
-            self._context,
-            call.output_tokens,
-            (*self._system, (key, own)),
-            habits.answers_cached,
-            self._first_key + call.conversation,
-            call.turn,
+            self._cluster.clock.now, self._context, call.output_tokens, (*self._system, (key, own)),
+            habits.answers_cached, self._first_key + call.conversation, call.turn,
         )
         self._cluster.submit(request, self._answered)
 

@@ -79,9 +79,7 @@ def requests_of(
     generator = np.random.default_rng([seed, 3])
     for time_s in itertools.islice(times, limit):
         yield Request(
-            time_s,
-            max(1, round(prompt_law.draw(generator))),
-            round(output_law.draw(generator)),
+            time_s, max(1, round(prompt_law.draw(generator))), round(output_law.draw(generator))
         )
 
 

@@ -49,8 +49,7 @@ class Records(Sequence[RequestRecord]):
         width, times = len(INT_FIELDS), len(TIME_FIELDS)
         return make_record(
             self._ints[index * width : (index + 1) * width],
-            self._times[index * times : (index + 1) * times],
-            self._reasons.get(index, ""),
+            self._times[index * times : (index + 1) * times], self._reasons.get(index, ""),
         )
 
     def __iter__(self) -> Iterator[RequestRecord]:

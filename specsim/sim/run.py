@@ -68,13 +68,8 @@ class _RunOver(Exception):
 
 
 def simulate(
-    config: SimConfig,
-    load: Load,
-    cost: StepCost,
-    seed: int = 0,
-    *,
-    prefill_cost: StepCost | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    config: SimConfig, load: Load, cost: StepCost, seed: int = 0, *,
+    prefill_cost: StepCost | None = None, progress: Callable[[Progress], None] | None = None,
     keep_trace: bool = False,
 ) -> SimResult:
     """Run `load` on the cluster of `config`, with engine steps priced by `cost`.
@@ -90,15 +85,9 @@ def simulate(
     inside = load if isinstance(load, ClosedLoop) and can_supply(config) else None
     apart = config.prefill
     run = RunContext(
-        config,
-        draw_source(config, seed, compiled=compiled),
-        Surface.of(config, cost),
-        clock,
-        seed,
+        config, draw_source(config, seed, compiled=compiled), Surface.of(config, cost), clock, seed,
         coupled=(load.listens and inside is None) or config.max_concurrent > 0 or apart is not None,
-        compiled=compiled,
-        keep_trace=keep_trace,
-        pulse=watch.look,
+        compiled=compiled, keep_trace=keep_trace, pulse=watch.look,
         clients=inside.concurrency if inside else 0,
     )
     computing = None

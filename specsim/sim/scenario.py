@@ -112,10 +112,8 @@ class Scenario:
     ) -> Humans:
         """The scenario's people; `users` and `thinking` override the file."""
         return Humans(
-            self.behaviour,
-            self.users if users is None else users,
-            thinking=self.thinking if thinking is None else thinking,
-            settled=settled,
+            self.behaviour, self.users if users is None else users,
+            thinking=self.thinking if thinking is None else thinking, settled=settled,
         )
 
 
@@ -158,15 +156,9 @@ def scenario_from(raw: Mapping[str, object], where: str) -> Scenario:
     gates = {canonical(name): limit for name, limit in file.slo.items()}
     check_slo(gates)
     return Scenario(
-        name=where if file.name is None else file.name,
-        source=file.source,
-        users=users.count,
-        thinking=users.thinking,
-        behaviour=behaviour,
-        duration_s=stage.duration_s,
-        warmup_s=stage.warmup_s,
-        system=file.system,
-        slo=gates,
+        name=where if file.name is None else file.name, source=file.source, users=users.count,
+        thinking=users.thinking, behaviour=behaviour, duration_s=stage.duration_s,
+        warmup_s=stage.warmup_s, system=file.system, slo=gates,
         assumed={key: str(value) for key, value in file.assumed.items()},
         ladder=tuple(sorted(set(stage.ladder))),
     )

@@ -83,10 +83,8 @@ def make_core(run: RunContext) -> Core:
         rows=Rows.empty(most),
         log=StepLog.empty(LOG_STEPS + 1),
         cache=PrefixCache(
-            nodes=several(Node, nodes),
-            buckets=[NO_NODE] * (2 * nodes + 1),
-            piece_key=[0] * FIRST_PIECES,
-            piece_end=[0] * FIRST_PIECES,
+            nodes=several(Node, nodes), buckets=[NO_NODE] * (2 * nodes + 1),
+            piece_key=[0] * FIRST_PIECES, piece_end=[0] * FIRST_PIECES,
         ),
         prices=run.surface.prices,
         waiting=Ring([0] * slots),

@@ -111,8 +111,7 @@ def summarise(
         time_share=_time_share(cluster, seconds),
         energy=_energy(cluster, window),
         requests=cast(
-            RequestCounts,
-            {"measured": measured, **counts, "arrived": cluster.counters.arrived},
+            RequestCounts, {"measured": measured, **counts, "arrived": cluster.counters.arrived}
         ),
         error_rate=_ratio(counts[REJECTED] + counts[TIMEOUT] + counts[FAILED], measured) or 0.0,
         stall_rate=_ratio(parts.stalled, measured) or 0.0,
@@ -182,8 +181,7 @@ def _energy(cluster: Cluster, window: Window) -> EnergyFigures | None:
         return None
     total, idle = (sum(values) for values in zip(*known, strict=True))
     return EnergyFigures(
-        power_w=total / window.seconds,
-        joules_per_output_token=_ratio(total, window.tokens),
+        power_w=total / window.seconds, joules_per_output_token=_ratio(total, window.tokens),
         idle_share=idle / total,
     )
 
@@ -245,10 +243,8 @@ def _from_records(
         whole[name] = _distribution(values[observed], waited[waiting], LATENCY_PERCENTS)
     pace, none = gap[several & (tokens > 1)], np.empty(0)
     latencies = Latencies(
-        ttft_s=whole["ttft"],
-        tpot_s=_distribution(pace, none, LATENCY_PERCENTS),
-        e2el_s=whole["e2el"],
-        queue_s=whole["queue"],
+        ttft_s=whole["ttft"], tpot_s=_distribution(pace, none, LATENCY_PERCENTS),
+        e2el_s=whole["e2el"], queue_s=whole["queue"],
         stream_tok_s=_distribution(1.0 / pace[pace > 0], none, STREAM_PERCENTS),
     )
     good = ended.copy()
@@ -259,12 +255,10 @@ def _from_records(
         else:
             good &= ~(limited[metric] > limit)
     return _Parts(
-        latencies,
-        sums={name: int(records.ints(name)[queued].sum()) for name in COUNTS},
+        latencies, sums={name: int(records.ints(name)[queued].sum()) for name in COUNTS},
         status={name: int((measured & records.status(name)).sum()) for name in STATUSES},
         stalled=int((measured & (records.ints("stalls") > 0)).sum()),
-        finished_in_window=int(ended.sum()),
-        good=int(good.sum()),
+        finished_in_window=int(ended.sum()), good=int(good.sum()),
     )
 
 

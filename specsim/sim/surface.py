@@ -96,11 +96,7 @@ class Surface:
         rules = config.rules
         longest = config.longest_request + config.step_width
         return cls(
-            cost,
-            rules.max_num_seqs,
-            rules.max_num_batched_tokens,
-            longest,
-            config.speculation,
+            cost, rules.max_num_seqs, rules.max_num_batched_tokens, longest, config.speculation
         )
 
     @property

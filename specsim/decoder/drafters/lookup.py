@@ -201,7 +201,6 @@ class SuffixProposer(Proposer):
             made.append(draft + [filler] * (k - len(draft)))
             lengths.append(len(draft))
         return Proposal(
-            torch.tensor(made, dtype=torch.int64).view(-1, k).to(device, non_blocking=True),
-            None,
+            torch.tensor(made, dtype=torch.int64).view(-1, k).to(device, non_blocking=True), None,
             torch.tensor(lengths, dtype=torch.int64).to(device, non_blocking=True),
         )

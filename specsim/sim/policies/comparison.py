@@ -80,13 +80,8 @@ class PolicyComparison:
 
 
 def compare_policies(
-    deployment: Deployment,
-    choices: Sequence[PolicyChoice | None],
-    plan: LoadPlan,
-    seed: int,
-    *,
-    replications: int,
-    report: Report | None = None,
+    deployment: Deployment, choices: Sequence[PolicyChoice | None], plan: LoadPlan, seed: int, *,
+    replications: int, report: Report | None = None,
 ) -> PolicyComparison:
     """Run the load under each policy; None is the deployment without speculation."""
     sides = sides_of(deployment, choices)

@@ -143,20 +143,13 @@ class Decider:
             return tuple(found)
 
         return PolicyState(
-            now_s=c.clock_s,
-            lengths=self._lengths if self.drafter_loaded else (0,),
-            drafts=c.drafts,
-            batch=batch,
-            waiting=c.waiting.count + c.backlog,
-            prompt_tokens=c.new_tokens,
-            context_tokens=context,
-            free_blocks=c.free_blocks,
-            num_kv_blocks=c.rules.num_kv_blocks,
-            acceptance=self._moving.rates(),
-            last=self._last(c),
-            drafter_loaded=self.drafter_loaded,
-            drafter_blocks=self.drafter_blocks,
-            price=lambda now, following: self._surface.decode_s(batch, context, now, following),
+            now_s=c.clock_s, lengths=self._lengths if self.drafter_loaded else (0,),
+            drafts=c.drafts, batch=batch, waiting=c.waiting.count + c.backlog,
+            prompt_tokens=c.new_tokens, context_tokens=context, free_blocks=c.free_blocks,
+            num_kv_blocks=c.rules.num_kv_blocks, acceptance=self._moving.rates(),
+            last=self._last(c), drafter_loaded=self.drafter_loaded,
+            drafter_blocks=self.drafter_blocks, price=lambda now,
+            following: self._surface.decode_s(batch, context, now, following),
             find_requests=requests,
         )
 
