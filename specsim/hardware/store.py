@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from specsim.data import data_root
+from specsim.data import data_root, data_table
 from specsim.errors import FormatError, ProfileError
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.schema import inherit_name, profile_from_document
@@ -270,12 +270,18 @@ def _unknown(name: str, folders: list[Path], folder: str | os.PathLike[str] | No
         for key, path in _names(place):
             names.setdefault(key, path.stem)
     wanted = normalise(name)
+    shown = name if len(name) <= 60 else name[:57] + "..."
+    for kind in data_table("catalog", "unmodelled_devices.toml").values():
+        if any(re.fullmatch(pattern, wanted) for pattern in kind["names"]):
+            return (
+                f"GPU {shown!r} is not modelled: {kind['why']}; `specsim gpus` lists what is, and "
+                "a profile .toml of its datasheet (hw_profiles/SCHEMA.md) prices vLLM's own steps"
+            )
     close = get_close_matches(wanted, names, n=8, cutoff=0.6)
     if not close and len(wanted) >= 3:
         close = [key for key in names if wanted in key or key in wanted][:8]
     close.sort(key=lambda key: -SequenceMatcher(None, wanted, key).ratio())
     near = list(dict.fromkeys(names[key] for key in close))[:4]
     hint = f"near matches: {', '.join(near)}; " if near else ""
-    shown = name if len(name) <= 60 else name[:57] + "..."
     listing = "`specsim gpus` lists all, or give the path of a profile .toml"
     return f"unknown GPU {shown!r}; {hint}{listing}"

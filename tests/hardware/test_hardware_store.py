@@ -1,13 +1,14 @@
 """Finding profiles: names as people type them, folders, files, and near matches."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from specsim.data import data_root
+from specsim.data import data_root, data_table
 from specsim.errors import FormatError, ProfileError, SpecSimError
 from specsim.hardware.store import find_profile, list_profiles, load_profile, normalise
 
@@ -60,6 +61,7 @@ MINIMAL = Path(__file__).with_name("minimal.toml").read_text()
         ("GeForce RTX 4070 Ti SUPER", "rtx-4070-ti-super"),
         ("AMD Radeon RX 7900 XTX", "rx-7900-xtx"),
         ("Intel Gaudi2", "gaudi2"),
+        ("RTX 6000", "rtx-6000-ada"),
     ],
 )
 def test_names_as_people_type_them(typed: str, name: str) -> None:
@@ -73,6 +75,28 @@ def test_names_as_people_type_them(typed: str, name: str) -> None:
 def test_unknown_names_get_near_matches(typed: str, near: str) -> None:
     with pytest.raises(ProfileError, match=f"unknown GPU '{typed}'; near matches: .*{near}"):
         load_profile(typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        ("Apple M3 Ultra", "MLX"), ("m4-max", "MLX"), ("TPU v5e", "tpu-inference"),
+        ("v6e-8", "TPU"), ("Trillium", "TPU"), ("trn2", "Trainium"), ("Inferentia2", "NxD"),
+        ("Ascend 910B", "Ascend"), ("Groq LPU", "its maker"), ("Tesla P40", "Volta"),
+        ("GTX 1080 Ti", "Volta"),
+    ],
+)
+def test_accelerators_of_other_engines_are_refused_with_the_reason(typed: str, why: str) -> None:
+    with pytest.raises(ProfileError, match=f"GPU '{typed}' is not modelled: .*{why}"):
+        load_profile(typed)
+
+
+def test_no_profile_is_called_unmodelled() -> None:
+    for entry in list_profiles():
+        for name in (entry.name, entry.title, *entry.aliases):
+            assert load_profile(name).name
+            for kind in data_table("catalog", "unmodelled_devices.toml").values():
+                assert not any(re.fullmatch(p, normalise(name)) for p in kind["names"]), name
 
 
 @pytest.mark.parametrize("typed", ["V100 PCIe", "RTX 4090 48GB", "L40S SXM", "MI300X PCIe"])
