@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from specsim.api.sweep_task import run_tasks
-from specsim.planning.executors.choose import open_executor
+from specsim.planning.executors import open_executor
 from specsim.planning.sweep import Sweep
 from specsim.planning.sweep_journal import Journal
 from specsim.planning.sweep_run import run_sweep

@@ -1,15 +1,24 @@
 """`specsim.calibrate`: an engine profile from benchmarks of one server, or a hardware profile from
 records of `specsim measure`."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from specsim.api.calibrate_bench import fit_from
-from specsim.api.calibrate_records import fit_records
 from specsim.api.functions import python_function
 from specsim.api.results import Documented, flat
-from specsim.errors import UsageError
-from specsim.options.measured import CalibrateFunctionOptions
-from specsim.options.values import paths_of
+from specsim.calibrate import records_fit
+from specsim.calibrate.records import RunHeader
+from specsim.calibrate.write import engine_path, profile_name, report, write_outcome
+from specsim.errors import ProfileError, UsageError
+from specsim.files import check_writable, write_whole
+from specsim.hardware.profile import HardwareProfile
+from specsim.hardware.store import load_profile
+from specsim.jsonable import json_text
+from specsim.latency.engine import find_engine
+from specsim.options.measured import CalibrateFunctionOptions, CalibrateOptions
+from specsim.options.values import TextPath, paths_of, profile_folder
 from specsim.report.blocks import Section
 from specsim.report.doc import Doc
 from specsim.rows import rows_at, texts_at
@@ -70,3 +79,47 @@ def run(options: CalibrateFunctionOptions) -> Calibration:
 
 
 calibrate = python_function(CalibrateFunctionOptions, run)
+
+
+DECODER = "specsim"  # engine profile of the decoder that makes the records
+
+
+def fit_records(
+    files: Sequence[Path], asked: CalibrateOptions,
+    tell: Callable[[str, int, int], None] | None = None,
+) -> dict[str, object]:
+    """Fits a profile to `files` and writes what was asked for; what was found, as `--json` prints
+    it. Raises SpecSimError for what cannot be read, fitted or written. tell: told how far it is."""
+    out = None if asked.out is None else Path(asked.out)
+    report_file = None if asked.report is None else Path(asked.report)
+    name = "calibrated" if out is None else profile_name(out)
+    check_writable(out, "--out", files)
+    if out is not None:
+        check_writable(engine_path(out), "the engine beside --out", files)
+    check_writable(report_file, "--report", [*files, out])
+    data = records_fit.read_all(files)
+    start = base_profile(asked.base, data.headers[-1], asked.profiles)
+    outcome = records_fit.calibrate(
+        data, start, find_engine(DECODER), name, statistic=asked.statistic, tell=tell
+    )
+    written = [] if out is None else write_outcome(outcome, out)
+    if report_file is not None:
+        write_whole(report_file, json_text(report(outcome), indent=2) + "\n")
+        written.append(report_file)
+    return report(outcome, points=False) | {"files": [str(path) for path in written]}
+
+
+def base_profile(name: str, run: RunHeader, profiles: TextPath | None) -> HardwareProfile:
+    """The profile named, or the one that fits the records' device."""
+    folder = profile_folder(profiles)
+    if name:
+        return load_profile(name, folder)
+    if run.device.get("kind") != "cuda":
+        return load_profile("cpu-generic", folder)
+    device = str(run.device.get("name", ""))
+    try:
+        return load_profile(device, folder)
+    except ProfileError as error:
+        raise ProfileError(
+            f"no profile is known for the records' device; give one like it with --base: {error}"
+        ) from None

@@ -18,7 +18,7 @@ from specsim.latency.engine import find_engine
 from specsim.options.repeat import repeat
 from specsim.options.sizing import SweepOptions
 from specsim.options.values import parse_concurrency, parse_rates, shown
-from specsim.planning.executors.choose import open_executor
+from specsim.planning.executors import open_executor
 from specsim.planning.executors.local import leave_import
 from specsim.planning.sweep import RUNS, Sweep, SweepShape, read_definition
 from specsim.planning.sweep_journal import Journal

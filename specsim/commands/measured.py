@@ -116,7 +116,7 @@ def calibrate(options: CalibrateCommand) -> None:
             "no records are given; name files of `specsim measure`, or benchmark results with "
             "--from FILE MODEL"
         )
-    from specsim.api.calibrate_records import fit_records
+    from specsim.api.calibrate import fit_records
     from specsim.report.progress import live_bar
     from specsim.report.records import records_section
 

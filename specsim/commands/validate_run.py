@@ -180,7 +180,7 @@ def _measure(
 
 def _calibrate(place: "WorkFolder", records: Path | None, tell: Tell) -> "Outcome":
     """Fit the profile and write it with its engine and report."""
-    from specsim.api.calibrate_records import DECODER, base_profile
+    from specsim.api.calibrate import DECODER, base_profile
     from specsim.calibrate.records_fit import calibrate, read_all
     from specsim.calibrate.write import report, write_outcome
     from specsim.latency.engine import find_engine
@@ -203,7 +203,7 @@ def _serve_all(
 
     from specsim.accuracy.run_plan import load_for, load_key
     from specsim.accuracy.run_serving import predict_serving, seeds_for, serving_system
-    from specsim.api.calibrate_records import DECODER
+    from specsim.api.calibrate import DECODER
     from specsim.calibrate.price import Models
     from specsim.commands.validate_run_serve import make_engine, serve
     from specsim.latency.engine import find_engine

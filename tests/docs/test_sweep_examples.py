@@ -10,7 +10,7 @@ import yaml
 
 from specsim.api.sweep import build_sweep
 from specsim.options.sizing import SweepOptions
-from specsim.planning.executors.choose import FORMS
+from specsim.planning.executors import FORMS
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "sweep"
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from specsim.errors import ServerError, SpecSimError, UsageError
+from specsim.planning.executors import open_executor
 from specsim.planning.executors.base import ATTEMPTS, Done, Job
-from specsim.planning.executors.choose import open_executor
 from specsim.planning.executors.peers import build_id, check_builds
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,7 +150,7 @@ def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     script.write_text(textwrap.dedent("""
         import os, sys, time
         from specsim.planning.executors.base import Job
-        from specsim.planning.executors.choose import open_executor
+        from specsim.planning.executors import open_executor
 
         def slow(payload):
             with open(payload["note"], "a") as file:
@@ -233,7 +233,7 @@ import sys
 sys.path.insert(0, sys.argv[3])
 from pathlib import Path
 from specsim.planning.executors.base import Job
-from specsim.planning.executors.choose import open_executor
+from specsim.planning.executors import open_executor
 import test_executors as here
 
 if __name__ == "__main__":

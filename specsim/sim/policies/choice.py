@@ -10,7 +10,6 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TypedDict
 
@@ -19,19 +18,15 @@ from pydantic import ValidationError
 from specsim.errors import UsageError, closest, one_line
 from specsim.options.values import names_code
 from specsim.sim.policies.adaptive import Tiers
+from specsim.sim.policies.built_in import Goodput, PerRequest, Unload, Utility
 from specsim.sim.policies.protocol import Policy
-from specsim.sim.policies.table import BatchTable, TablePolicy
+from specsim.sim.policies.table import BatchTable, FixedLength, LengthTable, OffAbove, TablePolicy
 
 ADAPTIVE = "adaptive"  # SGLang's, whose tiers are the engine's
-POLICIES = {
-    "static": "table.FixedLength",
-    "table": "table.LengthTable",
-    "off-above": "table.OffAbove",
-    ADAPTIVE: "table.TablePolicy",  # of the engine, with tiers
-    "goodput": "built_in.Goodput",
-    "utility": "built_in.Utility",
-    "per-request": "built_in.PerRequest",
-    "unload": "built_in.Unload",
+POLICIES: dict[str, Callable[..., Policy | TablePolicy]] = {
+    "static": FixedLength, "table": LengthTable, "off-above": OffAbove,
+    ADAPTIVE: TablePolicy,  # of the engine, with tiers
+    "goodput": Goodput, "utility": Utility, "per-request": PerRequest, "unload": Unload,
 }
 
 
@@ -78,13 +73,7 @@ class PolicyChoice:
         )
 
     def _class(self) -> Callable[..., Policy | TablePolicy]:
-        if self.file:
-            return self._of_file()
-        module, _, name = POLICIES[self.name].partition(".")
-        found: Callable[..., Policy | TablePolicy] = getattr(
-            import_module(f"specsim.sim.policies.{module}"), name
-        )
-        return found
+        return self._of_file() if self.file else POLICIES[self.name]
 
     def _of_file(self) -> Callable[..., Policy]:
         """The class of the user's file, which is run."""
