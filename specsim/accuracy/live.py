@@ -99,9 +99,7 @@ def _predict(
     )
 
 
-def _rows(
-    item: Seen, split: str, spreads: Mapping[tuple[str, str], float]
-) -> list[Row]:
+def _rows(item: Seen, split: str, spreads: Mapping[tuple[str, str], float]) -> list[Row]:
     out = []
     for metric in METRICS:
         measured, predicted = item.measured.get(metric), item.predicted.figures.get(metric)
@@ -180,9 +178,7 @@ def _about(item: Seen) -> dict[str, object]:
         },
         "acceptance_used": None if used is None else used.to_dict(),
         "steps_replayed": item.predicted.exact_acceptance,
-        "simulated_on": system.summary(
-            "model", "gpu", "engine", "engine_version", "method", "k"
-        ),
+        "simulated_on": system.summary("model", "gpu", "engine", "engine_version", "method", "k"),
         "measured": dict(item.measured), "predicted": _plain(item.predicted.figures),
     }
 

@@ -204,9 +204,7 @@ def predict(
     swap = swap or Swap()
     if swap.request_s is not None:
         settings["request_overhead_s"] = swap.request_s
-    deployment = Deployment(
-        system, prefix_caching=prefix_caching, settings=tuple(settings.items())
-    )
+    deployment = Deployment(system, prefix_caching=prefix_caching, settings=tuple(settings.items()))
     cost: StepCost = deployment.cost
     if swap.step_scale != 1.0 or swap.step_add_s or swap.prefill_scale != 1.0:
         cost = SwappedCost(cost, swap)

@@ -137,9 +137,7 @@ def usable(setup: SpecSetup, level: str) -> bool:
     return level in KNOWN or (level == "kind of drafter" and exists(setup))
 
 
-def remarks(
-    spec: ModelSpec, found: "AcceptanceEstimate", draft: str | None
-) -> list[str]:
+def remarks(spec: ModelSpec, found: "AcceptanceEstimate", draft: str | None) -> list[str]:
     """What a user should know of a catalogued acceptance."""
     notes = []
     if spec.source.startswith("file ") and found.level in KNOWN:

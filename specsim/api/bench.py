@@ -46,9 +46,7 @@ class BenchRuns(Result, Sequence[BenchRun]):
         return f"<specsim.BenchRuns: {len(self.runs)} runs>"
 
 
-def read_bench(
-    *paths: str | PathLike[str], before: str | PathLike[str] | None = None
-) -> BenchRuns:
+def read_bench(*paths: str | PathLike[str], before: str | PathLike[str] | None = None) -> BenchRuns:
     """Read results of vllm bench, sglang, guidellm, aiperf and others, `/metrics` dumps, logs.
 
     paths: files or folders. before: an earlier `/metrics` dump; then only what was counted since is

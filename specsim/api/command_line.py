@@ -80,9 +80,7 @@ def _changes(options: OptionSet, found: ServerCommand) -> dict[str, object]:
 
 def _notes(found: ServerCommand, options: OptionSet) -> list[str]:
     notes = [f"--command: {text}" for text in found.notes]
-    speculative = any(
-        getattr(options, name) for name in ("speculative_config", "method", "draft")
-    )
+    speculative = any(getattr(options, name) for name in ("speculative_config", "method", "draft"))
     if not speculative:
         notes.append("--command starts no speculation; what it would do is shown beside")
     for what, items in (

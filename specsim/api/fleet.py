@@ -125,9 +125,7 @@ def _shape(model: Wanted, options: DeploymentOptions) -> LoadShape:
             "of a run"
         )
     if scenario is not None:
-        return People(
-            scenario.behaviour, duration_s, warmup_s, scenario.name, scenario.thinking
-        )
+        return People(scenario.behaviour, duration_s, warmup_s, scenario.name, scenario.thinking)
     return Arrivals(
         build_workload(options), duration_s, warmup_s, model.burstiness, model.range_ratio,
         stretch=model.duration_s is None and model.warmup_s is None,

@@ -51,9 +51,7 @@ def python_function(options: Callable[P, O], run: Callable[[O], R]) -> ModelFunc
     """The same for a function whose first argument is the model."""
     inner = named_function(options, run)
 
-    def call(
-        model: str | Path | None = None, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
+    def call(model: str | Path | None = None, *args: P.args, **kwargs: P.kwargs) -> R:
         if model is not None and not isinstance(model, str | Path):
             raise UsageError(f"model is {shown_value(model)}; it must be text")
         if model is not None:

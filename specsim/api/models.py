@@ -77,14 +77,10 @@ def run(options: ModelsOptions) -> Model | Models:
 
 
 @overload
-def models(
-    name: None = None, *, drafters: bool = False, search: str = ""
-) -> Models: ...
+def models(name: None = None, *, drafters: bool = False, search: str = "") -> Models: ...
 @overload
 def models(name: str, *, drafters: Literal[False] = False, search: Literal[""] = "") -> Model: ...
-def models(
-    name: str | None = None, *, drafters: bool = False, search: str = ""
-) -> Model | Models:
+def models(name: str | None = None, *, drafters: bool = False, search: str = "") -> Model | Models:
     """The bundled models (with `drafters` the drafters) whose names hold `search`; or, with a
     `name`, a config.json or its folder, one model in full.
 

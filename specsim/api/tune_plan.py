@@ -72,9 +72,7 @@ def check_plan(asked: TuneOptions) -> bool:
     if asked.by is not None:
         raise UsageError("--by asks for a map instead of a plan of runs; give one of them")
     if asked.fidelity == "datasheet":
-        raise UsageError(
-            "--fidelity datasheet has no intervals to plan by; leave it out of a plan"
-        )
+        raise UsageError("--fidelity datasheet has no intervals to plan by; leave it out of a plan")
     if asked.script is not None:
         given = [said_of(path)[0] for path in paths_of(asked.from_)]
         check_writable(Path(asked.script), "--script", [p for p in given if p.is_file()])
@@ -235,9 +233,7 @@ class _Planner:
         return len(self.settings) - 1
 
     @staticmethod
-    def _lengths(
-        run: BenchRun, system: System, counted: Acceptance | None
-    ) -> dict[int, float]:
+    def _lengths(run: BenchRun, system: System, counted: Acceptance | None) -> dict[int, float]:
         """Acceptance length by draft length, as the run counted it."""
         if counted is None or system.setup.drafting.lookup or system.setup.tree_topk > 1:
             return {}

@@ -232,9 +232,7 @@ def _parse_mix(text: str | None) -> list[_Part]:
             ) from None
         find_workload(match[1])
         if any(name == match[1].lower() for name, _, _ in out):
-            raise UsageError(
-                f"--mix has {match[1].lower()} twice; give each workload one share"
-            )
+            raise UsageError(f"--mix has {match[1].lower()} twice; give each workload one share")
         if not 0 < share <= 1 or (length is not None and not length >= 1):
             raise UsageError(
                 f"--mix has {shown(part)}; shares are above 0 and at most 1, acceptance lengths "

@@ -225,16 +225,12 @@ def _loads(options: ValidateLiveOptions, spec: ModelSpec) -> list[LiveLoad]:
         used += count
         times: tuple[float, ...] = ()
         if math.isfinite(rate):
-            drawn = bench_serve_times(
-                count, rate, burstiness=options.burstiness, seed=options.seed
-            )
+            drawn = bench_serve_times(count, rate, burstiness=options.burstiness, seed=options.seed)
             times = tuple(float(t) for t in drawn)
         name = f"c={clients}" if not times else f"rate={rate:g}"
         if times and clients:
             name += f" c<={clients}"
-        loads.append(LiveLoad(
-            chosen, times, clients, rate, options.burstiness, warmups, name
-        ))
+        loads.append(LiveLoad(chosen, times, clients, rate, options.burstiness, warmups, name))
     return loads
 
 
@@ -285,9 +281,7 @@ def point_of(found: LiveRun, prompts: tuple[Prompt, ...]) -> MeasuredLoad:
     done = [r for r in found.finished if r.record.output_tokens]
     done.sort(key=lambda r: r.record.arrival_s)
     keys: dict[Any, int] = {}
-    contents = tuple(
-        keys.setdefault(prompts[r.record.request_id].content, len(keys)) for r in done
-    )
+    contents = tuple(keys.setdefault(prompts[r.record.request_id].content, len(keys)) for r in done)
     return MeasuredLoad(found.name, found.bench(), contents)
 
 

@@ -212,9 +212,7 @@ def fit(
     )
 
 
-def _solve(
-    points: Sequence[FewShotPoint], engine: EngineProfile, priors: Priors
-) -> Solution:
+def _solve(points: Sequence[FewShotPoint], engine: EngineProfile, priors: Priors) -> Solution:
     from scipy.optimize import least_squares
 
     names = parameters(points, engine, priors)

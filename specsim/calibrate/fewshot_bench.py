@@ -61,9 +61,7 @@ def said_of(path: Path) -> tuple[Path, dict[str, float]]:
 def with_statements(run: BenchRun, said: Mapping[str, float]) -> BenchRun:
     """The run with what was stated of it, which stands above what its file holds."""
     if "acceptance_length" in said:
-        run = replace(
-            run, acceptance=BenchAcceptance(acceptance_length=said["acceptance_length"])
-        )
+        run = replace(run, acceptance=BenchAcceptance(acceptance_length=said["acceptance_length"]))
     if "draft_share" in said:
         run = replace(run, draft_share=said["draft_share"])
     if "cached_share" in said:

@@ -112,9 +112,7 @@ def free_parameters(profile: HardwareProfile, tables: Iterable[str]) -> tuple[Pa
     return tuple(out)
 
 
-def with_values(
-    profile: HardwareProfile, values: Mapping[Parameter, float]
-) -> HardwareProfile:
+def with_values(profile: HardwareProfile, values: Mapping[Parameter, float]) -> HardwareProfile:
     """The profile with these parameters in their tables."""
     kernels = dict(profile.kernels)
     changed: dict[str, dict[str, float]] = {}

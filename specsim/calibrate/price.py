@@ -153,9 +153,7 @@ class RecordPricer:
             setup = SpecSetup()
             if method != "none":
                 setup = SpecSetup(method, k, self.models.drafter(run, record, spec))
-            instance = Instance(
-                spec, self.profile, self.engine, kv_dtype=dtype, setup=setup
-            )
+            instance = Instance(spec, self.profile, self.engine, kv_dtype=dtype, setup=setup)
             found = self._latency[key] = LatencyModel(instance, routing=UNIFORM)
         return found
 

@@ -180,9 +180,7 @@ def _tensor(path: Path, header: GgufHeader, item: GgufTensor) -> Tensor:
     return torch.from_numpy(found)
 
 
-def _to_hf(
-    name: str, tensor: Tensor, config: ModelConfig, paired: bool
-) -> dict[str, Tensor]:
+def _to_hf(name: str, tensor: Tensor, config: ModelConfig, paired: bool) -> dict[str, Tensor]:
     if name in _TOP_NAMES:
         return {_TOP_NAMES[name]: tensor}
     parts = name.split(".", 2)

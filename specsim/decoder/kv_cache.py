@@ -30,9 +30,7 @@ class BlockTable:
 
     __slots__ = ("max_pages", "page_size", "slots", "table", "whole_slots")
 
-    def __init__(
-        self, slots: int, max_tokens: int, page_size: int, device: torch.device
-    ) -> None:
+    def __init__(self, slots: int, max_tokens: int, page_size: int, device: torch.device) -> None:
         self.slots, self.page_size = slots, page_size
         self.max_pages = -(-max_tokens // page_size)
         self.whole_slots = self.max_pages == 1

@@ -43,9 +43,7 @@ def diagnose(
     case = Case(evidence, expected, plain, would, usual, asked_plain)
     found = [finding for rule in RULES if (finding := rule(case)) is not None]
     found.sort(key=lambda finding: LEVELS.index(finding.level))
-    return Diagnosis(
-        case, tuple(found), tuple(what_is_missing(case)), warnings + evidence.warnings
-    )
+    return Diagnosis(case, tuple(found), tuple(what_is_missing(case)), warnings + evidence.warnings)
 
 
 def usual_length(predictor: Predictor, evidence: Evidence) -> float | None:

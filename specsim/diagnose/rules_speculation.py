@@ -245,9 +245,7 @@ def wasted_tail(case: Case) -> Finding | None:
     if (case.evidence.num_drafts or FEW_DRAFTS) < FEW_DRAFTS or rates[0] < LOW_FIRST:
         return None
     useful = sum(rate >= RARE_TAIL for rate in rates)
-    facts = tuple(
-        Fact(f"draft {i + 1} accepted", rate, "share") for i, rate in enumerate(rates)
-    )
+    facts = tuple(Fact(f"draft {i + 1} accepted", rate, "share") for i, rate in enumerate(rates))
     return Finding(
         "wasted_tail", "notice",
         f"Drafts beyond position {useful} are nearly never accepted: they cost time in every step.",

@@ -294,9 +294,7 @@ def _off(found: dict[str, Side]) -> float:
     return main.capacity / main.estimate if main and main.capacity > 0 and main.estimate else 1.0
 
 
-def _notes(
-    main: Side, slots: SlotAdvice | None, reseated: Side | None, partial: bool
-) -> list[str]:
+def _notes(main: Side, slots: SlotAdvice | None, reseated: Side | None, partial: bool) -> list[str]:
     notes = []
     bracket = main.bracket
     if main.at is not None and main.at.stationarity.stationary is False:

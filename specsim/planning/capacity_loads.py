@@ -60,9 +60,7 @@ class People:
         return self._contexts[1]
 
     def make(self, amount: float, seed: int) -> Load:
-        return Humans(
-            self.behaviour, round(amount), thinking=self.thinking, settled=self.settled
-        )
+        return Humans(self.behaviour, round(amount), thinking=self.thinking, settled=self.settled)
 
     def to_dict(self) -> dict[str, object]:
         named = "scenario=name thinking settled duration_s warmup_s"

@@ -105,9 +105,7 @@ class _Planner:
                 found = self._endpoint(choice, places, True)
             endpoints.append(found)
         if self.cut:
-            self._note(
-                "interrupted: what was not simulated until then is by formulas, or missing"
-            )
+            self._note("interrupted: what was not simulated until then is by formulas, or missing")
         return FleetFigures(
             file.name, file.operating_share, tuple(endpoints), tuple(self.misfits),
             _shortages(file, [choice for choice, _ in best]), empty, _price(file, endpoints),
@@ -156,9 +154,7 @@ class _Planner:
             self.misfits += failed
         return sized
 
-    def _endpoint(
-        self, choice: _Choice, places: list[tuple[str, ...]], quick: bool
-    ) -> Endpoint:
+    def _endpoint(self, choice: _Choice, places: list[tuple[str, ...]], quick: bool) -> Endpoint:
         sized, model = choice.sized, choice.wanted
         count = len(places)
         load = carried(count, sized.capacity, self.file.operating_share, model.n_minus_1)
@@ -272,9 +268,7 @@ def _assign(
         places[one.piece.model].append(one.devices)
     for choice in combination:
         if choice.wanted.demand == "fill":
-            more = pack(
-                devices, [_piece(choice)] * present[choice.sized.gpu], file.operating_share
-            )
+            more = pack(devices, [_piece(choice)] * present[choice.sized.gpu], file.operating_share)
             places[choice.wanted.name] += [one.devices for one in more.placed]
     empty = pack(devices, [], file.operating_share).empty
     return [(choice, places[choice.wanted.name]) for choice in combination], empty

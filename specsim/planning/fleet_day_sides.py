@@ -144,9 +144,7 @@ def _ends(sized: Sized, slow: float, fast: float) -> Ends | None:
     ))
 
 
-def stretched(
-    system: System, shape: LoadShape, gates: Mapping[str, float], slower: float
-) -> float:
+def stretched(system: System, shape: LoadShape, gates: Mapping[str, float], slower: float) -> float:
     """Capacity by formulas if everything took `slower` times as long; 0: no load passes."""
     limits = {}
     for gate, limit in gates.items():

@@ -234,9 +234,7 @@ def fleet_from(
     _check_maintenance(found, where)
     if found.day is not None and found.day.profile is not None:
         profile_of(found.day.profile, f"{where}: [day]")
-    return found.model_copy(
-        update={"name": found.name or where, "gpus": pools, "models": models}
-    )
+    return found.model_copy(update={"name": found.name or where, "gpus": pools, "models": models})
 
 
 def _check_maintenance(found: FleetPlanFile, where: str) -> None:

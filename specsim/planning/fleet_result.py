@@ -127,9 +127,7 @@ def _ends(pairs: Sequence[Pair | None]) -> list[float] | None:
 
 # Keys of an endpoint that no CSV cell holds, whether this one has them or not: the columns of all
 # endpoints are the same.
-NESTED = frozenset(
-    {"binding_limit", "devices", "at_demand", "after_a_failure", "cost", "flags"}
-)
+NESTED = frozenset({"binding_limit", "devices", "at_demand", "after_a_failure", "cost", "flags"})
 
 
 @dataclass(frozen=True)

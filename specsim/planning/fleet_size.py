@@ -157,9 +157,7 @@ def _widths(asked: Asked) -> tuple[int, ...]:
     return (asked.tp,) if asked.tp else WIDTHS
 
 
-def _tuned(
-    system: System, asked: Asked, gates: Mapping[str, float]
-) -> tuple[System, int, str]:
+def _tuned(system: System, asked: Asked, gates: Mapping[str, float]) -> tuple[System, int, str]:
     """The system with draft length and slots. (system, slots, where the slots are from)"""
     floor = gates.get(GATE, 0.0)
     slots, origin = asked.slots, "file"
@@ -178,9 +176,7 @@ def _tuned(
     return system, slots, origin
 
 
-def _by_formulas(
-    asked: Asked, gpu: str, study: Study, best: _Found
-) -> Sized:
+def _by_formulas(asked: Asked, gpu: str, study: Study, best: _Found) -> Sized:
     from specsim.planning.capacity_start import CrowdModel, arrivals_at
 
     shape, load = asked.shape, best.load

@@ -45,9 +45,7 @@ def name_limit(
     slots = config.rules.max_num_seqs
     waits = _waiting(runs)
     if waits is not None:
-        evidence.append(
-            f"{waits:.0%} of the time to first token (p95) is waiting for admission"
-        )
+        evidence.append(f"{waits:.0%} of the time to first token (p95) is waiting for admission")
     if gate.startswith("error_rate"):
         cause = REFUSALS
         evidence.append(f"{mean('error_rate'):.1%} of the requests are refused or given up")

@@ -156,9 +156,7 @@ def pareto(
                 for seqs, budget in limits:
                     system = shared.with_(max_num_seqs=seqs, max_num_batched_tokens=budget)
                     try:
-                        points.append(
-                            point_of(system, workload, k, max_ttft_s, stream_floor_tok_s)
-                        )
+                        points.append(point_of(system, workload, k, max_ttft_s, stream_floor_tok_s))
                     except Refused as error:
                         refuse(str(error), error.example)
             done += len(limits)

@@ -75,9 +75,7 @@ class Sweep:
                 f"repeats is {shown(self.repeats)}; it must be from 1 to {MAX_REPEATS}"
             )
         if self.repeats > 1 and self.run == "predict":
-            raise UsageError(
-                f"repeats is {self.repeats}, but predict is not random; leave it out"
-            )
+            raise UsageError(f"repeats is {self.repeats}, but predict is not random; leave it out")
         for name, values in self.grid.items():
             if not values:
                 raise UsageError(f"grid.{name} is empty; give the values to try")
@@ -231,6 +229,4 @@ def read_definition(path: Path | str) -> SweepShape:
     found = check(SweepShape, toml_table(file_text(place), str(path)), str(path))
     if "name" in found.sweep.model_fields_set:
         return found
-    return found.model_copy(
-        update={"sweep": found.sweep.model_copy(update={"name": place.stem})}
-    )
+    return found.model_copy(update={"sweep": found.sweep.model_copy(update={"name": place.stem})})

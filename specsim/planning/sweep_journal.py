@@ -143,9 +143,7 @@ class Journal:
     ) -> None:
         name = repr(str(self.path))
         if found is None or found.get("specsim_sweep") != FORMAT:
-            raise FormatError(
-                f"{name} is not the journal of a sweep; choose another --journal"
-            )
+            raise FormatError(f"{name} is not the journal of a sweep; choose another --journal")
         ways = "choose another --journal, or start anew with --restart"
         if found.get("build") != wanted["build"]:
             raise UsageError(

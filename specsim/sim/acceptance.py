@@ -122,9 +122,7 @@ class SpreadDraws:
         step = ((mixed & np.uint64(0xFFFFFFFF)) * np.uint64(tables.step_levels)) >> np.uint64(32)
         return (level * np.uint64(tables.step_levels) + step).astype(np.int64)
 
-    def _draw(
-        self, start: IntArray, generator: np.random.Generator
-    ) -> tuple[Bytes, IntArray]:
+    def _draw(self, start: IntArray, generator: np.random.Generator) -> tuple[Bytes, IntArray]:
         """Draws [GROUP, DRAWS] from the first latent states, and the states of the step after."""
         moves, steps = self._moves, self.tables.step_levels
         if len(moves):

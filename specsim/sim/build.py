@@ -224,9 +224,7 @@ class Deployment:
         policy = self.policy
         if policy is None or not policy.unloads or not self.system.speculative:
             return 0
-        alone = cache_blocks(
-            self.system.plain(), prefix_caching=rules.prefix_caching
-        ).num_kv_blocks
+        alone = cache_blocks(self.system.plain(), prefix_caching=rules.prefix_caching).num_kv_blocks
         if alone <= blocks:
             raise UsageError(
                 f"policy {policy.text} unloads the drafter, but {self.system.setup.method} keeps "

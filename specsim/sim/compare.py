@@ -270,9 +270,7 @@ def _mean(values: Sequence[float], name: str) -> float:
     return mean_of_runs(values).mean
 
 
-def _ratio(
-    with_it: Figures, without: Figures, path: str, inverted: bool
-) -> float | None:
+def _ratio(with_it: Figures, without: Figures, path: str, inverted: bool) -> float | None:
     a, b = value_at(with_it, path), value_at(without, path)
     if inverted:
         a, b = b, a

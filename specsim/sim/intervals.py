@@ -60,9 +60,7 @@ def median_or_none(values: Sequence[float | None]) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def median_interval(
-    values: Sequence[float], most: float = math.inf
-) -> tuple[float, float] | None:
+def median_interval(values: Sequence[float], most: float = math.inf) -> tuple[float, float] | None:
     """95 % interval of the median; None for fewer than two values.
 
     It holds the median of the values (t / sqrt(n) is above 1 up to five of them, and no median is

@@ -190,9 +190,7 @@ def at_context(prices: Prices, table: Floats3, tier: int, row: int, context: flo
     return below + (above - below) * share_above(prices.context, j, context)
 
 
-def mixed_seconds(
-    c: Core, prices: Prices, tier: int, plane: int, tokens: int, part: int
-) -> float:
+def mixed_seconds(c: Core, prices: Prices, tier: int, plane: int, tokens: int, part: int) -> float:
     """WORK or LEAD of the planned step, if it has `tokens` in all, with the sequences at the
     context of the tables."""
     new = float(c.new_tokens)

@@ -87,9 +87,7 @@ def status_code(name: str) -> int:
     return _STATUS_CODE[name]
 
 
-def make_record(
-    ints: Sequence[int], times: Sequence[float], reason: str = ""
-) -> RequestRecord:
+def make_record(ints: Sequence[int], times: Sequence[float], reason: str = "") -> RequestRecord:
     """A `RequestRecord` from the numbers of one."""
     values: dict[str, object] = dict(zip(INT_FIELDS, ints, strict=True))
     for name, time_s in zip(TIME_FIELDS, times, strict=True):

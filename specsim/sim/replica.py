@@ -72,9 +72,7 @@ class Replica(Slots):
         self.clock = run.clock
         self.up = True
         self.outstanding = 0
-        self.stats = StepStats(
-            run.config.warmup_s, run.config.duration_s, run.keep_trace
-        )
+        self.stats = StepStats(run.config.warmup_s, run.config.duration_s, run.keep_trace)
         self.backlog: deque[Ticket] = deque()
         self._ended = ended
         self._ended_block = ended_block

@@ -94,9 +94,7 @@ def simulate(
     if apart is not None:
         of_prefill = config.of_prefill
         surface = Surface.of(of_prefill, prefill_cost or cost)
-        computing = replace(
-            run, config=of_prefill, source=None, surface=surface, link=apart.link
-        )
+        computing = replace(run, config=of_prefill, source=None, surface=surface, link=apart.link)
     cluster = Cluster(run, computing)
     watch.cluster = cluster
     tokens_before = [0]

@@ -73,9 +73,7 @@ def canonical(name: str) -> str:
             f"{', '.join(METRICS)} and {', '.join(STATISTICS)}, or {', '.join(RATES + TOTALS)}"
         )
     if statistic not in COMPUTED[metric]:
-        raise UsageError(
-            f"SLO {name!r} is not known: {metric} has {', '.join(COMPUTED[metric])}"
-        )
+        raise UsageError(f"SLO {name!r} is not known: {metric} has {', '.join(COMPUTED[metric])}")
     return f"{metric}_{statistic}"
 
 

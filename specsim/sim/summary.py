@@ -186,9 +186,7 @@ def _energy(cluster: Cluster, window: Window) -> EnergyFigures | None:
     )
 
 
-def _distribution(
-    observed: Floats, censored: Floats, percents: tuple[float, ...]
-) -> Distribution:
+def _distribution(observed: Floats, censored: Floats, percents: tuple[float, ...]) -> Distribution:
     out: dict[str, float | None] = {"mean": distributions.mean(observed, censored)}
     for percent in percents:
         out[f"p{percent:g}"] = distributions.percentile(observed, censored, percent)

@@ -132,9 +132,7 @@ class Surface:
         def price(mean: float) -> float:
             width = self.speculation.step_width(now)
             self.asked += 1
-            return checked_seconds(
-                self.cost, self.shape(seqs, width, seqs * mean, (), following)
-            )
+            return checked_seconds(self.cost, self.shape(seqs, width, seqs * mean, (), following))
 
         tier = prices.tier[now][following]
         while True:

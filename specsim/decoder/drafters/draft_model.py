@@ -37,9 +37,7 @@ class DraftModelProposer(Proposer):
 
     def prompt(self, slot: int, ids: Tensor, hidden: Tensor, start: int, last: bool) -> None:
         tokens = ids[:-1]
-        self.model.forward(
-            tokens, self.model.prompt_plan(slot, start, tokens.shape[0], self.cache)
-        )
+        self.model.forward(tokens, self.model.prompt_plan(slot, start, tokens.shape[0], self.cache))
 
     def propose(self, rows: BatchRows, mode: SamplingMode) -> Proposal:
         state, model = self._state, self.model

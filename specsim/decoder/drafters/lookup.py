@@ -129,9 +129,7 @@ def follow(
     probability = 1.0
     tokens = index.tokens
     while alive and len(draft) < most:
-        votes = Counter(
-            tokens[at] for at in alive if at < len(tokens) and tokens[at] != _SEPARATOR
-        )
+        votes = Counter(tokens[at] for at in alive if at < len(tokens) and tokens[at] != _SEPARATOR)
         if not votes:
             break
         token, count = votes.most_common(1)[0]

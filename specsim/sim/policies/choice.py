@@ -139,9 +139,7 @@ class LengthRules(TypedDict, total=False):
     policy: PolicyChoice
 
 
-def length_rules(
-    choice: PolicyChoice, k: int, tiers: Callable[[], Tiers] = tuple
-) -> LengthRules:
+def length_rules(choice: PolicyChoice, k: int, tiers: Callable[[], Tiers] = tuple) -> LengthRules:
     """What a policy is for drafts of at most k: a table or tiers of the step loop, or itself.
     tiers: gives the engine's, for `adaptive`."""
     if choice.name == ADAPTIVE and not choice.file:

@@ -148,9 +148,7 @@ def _drafting(result: SimResult) -> DraftingFigures:
     }
 
 
-def _difference(
-    arm: Arm, other: Arm, figure: str, confidence: float
-) -> PairedDifference | None:
+def _difference(arm: Arm, other: Arm, figure: str, confidence: float) -> PairedDifference | None:
     """None where a run has no such figure."""
     pairs = [
         (value_at(mine, figure), value_at(theirs, figure))
