@@ -25,8 +25,7 @@ from specsim.client.http import (
 from specsim.client.metrics import Scraper
 from specsim.client.prompts import WARM_UP, Prompt
 from specsim.client.result import LiveRequest, LiveRun
-from specsim.client.sse import EventParser
-from specsim.client.stream import Sampling, StreamedAnswer, body_of
+from specsim.client.stream import EventParser, Sampling, StreamedAnswer, body_of
 from specsim.errors import ServerError, UsageError, require
 from specsim.sim.request import FAILED, FINISHED, REJECTED, TIMEOUT, UNFINISHED, RequestRecord
 from specsim.units import counted

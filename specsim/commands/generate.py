@@ -102,8 +102,7 @@ class _Bench:
 
 
 def _run(bench: _Bench, options: GenerateCommand) -> None:
-    from specsim.commands.generate_run import run_once, to_dict
-    from specsim.commands.generate_text import LiveText, report_text, use_color
+    from specsim.commands.generate_run import LiveText, report_text, run_once, to_dict, use_color
 
     loaded, params, plan = bench.loaded, bench.params, bench.loaded.plan
     engine = bench.speculative()

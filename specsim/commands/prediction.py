@@ -56,8 +56,8 @@ def explore(options: ExploreCommand) -> None:
     """Predict on a local page while settings are changed. It starts with the options given; Ctrl-C
     ends it. Nothing leaves this machine."""
     d.need(PACKAGES, "explore", "explore")
+    from specsim.explore.app import serve
     from specsim.explore.fields import start
-    from specsim.explore.server import serve
 
     serve(start(options), options.port, options.browser, _say)
 

@@ -51,7 +51,7 @@ def fleet(options: FleetCommand) -> None:
     """
     from specsim.api.fleet import run
     from specsim.report.doc import Doc
-    from specsim.report.fleet_day import day_panels, day_picture
+    from specsim.report.fleet import day_panels, day_picture
 
     if options.plot is not None:
         check_drawing(options)

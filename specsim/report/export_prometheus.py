@@ -9,8 +9,7 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
-from specsim.report.export_chunks import ChunkTimes
-from specsim.report.export_vllm_bench import position_rates
+from specsim.report.export_vllm_bench import ChunkTimes, position_rates
 from specsim.sim.figures import value_at
 from specsim.sim.request import FINISHED, UNFINISHED, RequestRecord
 from specsim.sim.result import SimulationFigures

@@ -6,11 +6,19 @@
 Text is tokenised in worker threads and the engine has its own, so the event loop only moves bytes.
 A request is admitted, before it is tokenised, when fewer than max_num_seqs + max_queue requests are
 open; all its sequences or none.
+
+Tokenising takes about a second per megabyte and cannot be stopped once it runs, so a text is
+refused by its size before, and short texts have a thread of their own. What waits belongs to an
+admitted request, so the requests that can be open bound the queues too.
+
+The wording of the log lines is vLLM's (v1/metrics/loggers.py and v1/spec_decode/metrics.py,
+Apache-2.0), so that whatever reads its logs reads these.
 """
 
 import asyncio
 import math
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -28,13 +36,79 @@ from specsim.errors import SpecSimError, closest
 from specsim.serve.engine_thread import EngineThread, ServedRequest, Update
 from specsim.serve.errors import ApiError, bad, handlers
 from specsim.serve.listening import HostGuard
-from specsim.serve.log_lines import LogLines
 from specsim.serve.protocol import Call, check_model, parse_call
 from specsim.serve.replies import AnswerChoice, Replies
 from specsim.serve.settings import ServeSettings, body_limit
 from specsim.serve.streaming import DONE, EventResponse, event, read_object, unless_gone
-from specsim.serve.tokenizing import TokenizingPool
 from specsim.version import __version__
+
+
+class LogLines:
+    """Reads the counters that the engine's thread leaves behind each step."""
+
+    def __init__(self, thread: EngineThread) -> None:
+        self._thread = thread
+        self._before = thread.counts
+        self._at_s = thread.engine.clock()
+
+    def since_last(self) -> list[str]:
+        """The lines of the interval that ends now; none when nothing ran in it."""
+        thread = self._thread
+        at_s, self._at_s = self._at_s, thread.engine.clock()
+        before, self._before = self._before, thread.counts
+        counted, seconds = self._before.since(before), max(self._at_s - at_s, 1e-9)
+        prompt, generated = counted.num_prompt_tokens, counted.num_generation_tokens
+        if not prompt and not generated:
+            return []
+        lines = [
+            f"Engine 000: Avg prompt throughput: {prompt / seconds:.1f} tokens/s, "
+            f"Avg generation throughput: {generated / seconds:.1f} tokens/s, "
+            f"Running: {thread.engine.num_running} reqs, Waiting: {thread.num_waiting} reqs, "
+            f"GPU KV cache usage: {100 * thread.engine.pages.usage:.1f}%, "
+            "Prefix cache hit rate: 0.0%"
+        ]
+        drafts = counted.num_drafts
+        if drafts:
+            drafted, accepted = counted.num_draft_tokens, counted.num_accepted_tokens
+            rates = ", ".join(f"{n / drafts:.3f}" for n in counted.accepted_per_position)
+            lines.append(
+                f"SpecDecoding metrics: Mean acceptance length: {1 + accepted / drafts:.2f}, "
+                f"Accepted throughput: {accepted / seconds:.2f} tokens/s, "
+                f"Drafted throughput: {drafted / seconds:.2f} tokens/s, "
+                f"Accepted: {accepted} tokens, Drafted: {drafted} tokens, "
+                f"Per-position acceptance rate: {rates}, "
+                f"Avg Draft acceptance rate: {100 * accepted / drafted:.1f}%"
+            )
+        return lines
+
+
+SHORT_BYTES = 4096  # a millisecond or two
+
+
+class TokenizingPool:
+    """most_bytes: texts above it cannot fit max_model_len tokens, whatever they are."""
+
+    def __init__(self, tokenizer: Tokenizer, max_model_len: int) -> None:
+        self._tokenizer = tokenizer
+        self.most_bytes = max_model_len * tokenizer.longest_token_bytes
+        self._short, self._long = (
+            ThreadPoolExecutor(1, thread_name_prefix=f"specsim-tokenize-{kind}")
+            for kind in ("short", "long")
+        )
+
+    async def encode(self, call: Call) -> list[tuple[int, ...]]:
+        """Token ids of each prompt of a request; ApiError (400) for a text that is too long."""
+        size = call.text_bytes()
+        lane = self._short if size <= SHORT_BYTES else self._long
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(lane, call.encode, self._tokenizer, self.most_bytes)
+        except SpecSimError as error:
+            raise bad(str(error), call.source) from None
+
+    def close(self) -> None:
+        for lane in (self._short, self._long):
+            lane.shutdown(wait=False, cancel_futures=True)
 
 
 class Service:

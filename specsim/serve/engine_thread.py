@@ -6,21 +6,69 @@ into text, and posts all updates of the step to the loop in one call. `EngineThr
 methods are called from the loop's thread, where `_open` is the one list of requests that still
 owe an answer; every request gets exactly one final update (finish_reason or error set), also when
 the engine fails.
+
+Text that could be the beginning of a stop string is held back until it is known not to be one, so
+a stream never shows part of one.
 """
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import SamplingParams
 from specsim.decoder.slots import EngineRequest, StepOutput
-from specsim.decoder.tokenizer import Tokenizer
+from specsim.decoder.tokenizer import TextStream, Tokenizer
 from specsim.errors import SpecSimError
 from specsim.serve.metrics import RequestTimes, ServeMetrics
-from specsim.serve.text import AnswerText
+
+
+class AnswerText:
+    """push() tokens one at a time; `stopped` holds the stop string once one was met."""
+
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = ()) -> None:
+        self._stream = TextStream(tokenizer)
+        self._stops = tuple(stops)
+        self._held = ""
+        self.stopped: str | None = None
+
+    def push(self, token: int) -> str:
+        """Add a token; the text that may be shown. After a stop string: nothing."""
+        return self._feed(self._stream.push((token,)))
+
+    def finish(self) -> str:
+        """What was held back, at the end of the answer."""
+        text = self._feed(self._stream.finish())
+        if self.stopped is None:
+            text, self._held = text + self._held, ""
+        return text
+
+    def _feed(self, piece: str) -> str:
+        if self.stopped is not None:
+            return ""
+        if not self._stops:
+            return piece
+        text = self._held + piece
+        found = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if found:
+            # At one place, the longest: it names what was really written.
+            at, self.stopped = min(found, key=lambda item: (item[0], -len(item[1])))
+            self._held = ""
+            return text[:at]
+        keep = max(_overlap(text, stop) for stop in self._stops)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of text that a longer stop string begins with."""
+    for size in range(min(len(text), len(stop) - 1), 0, -1):
+        if stop.startswith(text[-size:]):
+            return size
+    return 0
+
 
 # A request lets shorter ones pass that come within so many times what it may run itself.
 PATIENCE = 10.0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsim.client.sse import EventParser
+from specsim.client.stream import EventParser
 from specsim.errors import ServerError
 
 TEXT = (

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from specsim.commands import COMMANDS, _usage, app
-from specsim.commands.help import FEW, HelpCommand
+from specsim.commands.bind import FEW, HelpCommand
 from specsim.commands.lazy import LoadedCommands
 from specsim.data import data_table
 from specsim.model.counts import cache_dtype

@@ -302,7 +302,7 @@ def test_it_serves_until_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 
     import uvicorn
 
-    from specsim.explore.server import serve
+    from specsim.explore.app import serve
 
     opened: list[str] = []
     told: list[str] = []

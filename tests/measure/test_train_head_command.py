@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from measure_helpers import tiny_folder, tiny_tokenizer
 from specsim.client.prompts import read_prompts
 from specsim.commands import app
-from specsim.commands.train_prompts import built_in_prompts, self_made_prompts
+from specsim.commands.train_head import built_in_prompts, self_made_prompts
 from specsim.decoder.distill import read_answers
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.models import load_model

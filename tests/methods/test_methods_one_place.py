@@ -23,7 +23,6 @@ DECODER = {
 # Records of the decoder carry its names; runs of it are planned and driven by them.
 RECORDS = {
     "calibrate/host.py", "calibrate/price.py", "accuracy/run_plan.py", "commands/validate_run.py",
-    "commands/validate_run_serve.py",
 }
 # The key of a checkpoint's head in the catalogue.
 OTHERS = {"model/serial.py"}

@@ -22,11 +22,11 @@ from report_html_cases import (
 )
 from specsim.hardware.store import load_profile
 from specsim.report.blocks import Command
-from specsim.report.html import bundle, theme
-from specsim.report.html.bundle import plotly_bundle, resource, sha256
+from specsim.report.html import page as bundle
+from specsim.report.html import theme
 from specsim.report.html.charts import figure
 from specsim.report.html.elements import escape, table, tag
-from specsim.report.html.page import Page
+from specsim.report.html.page import Page, plotly_bundle, resource, sha256
 from specsim.report.html.render import render
 from specsim.report.kinds import KINDS
 from specsim.report.plots import MOST_POINTS, Panel, Series, thinned

@@ -9,20 +9,18 @@ import pytest
 import serve_helpers  # noqa: F401  (the model's folder comes from there)
 from specsim.commands import decoder_setup
 from specsim.commands.generate_run import (
-    Answer,
-    Positions,
-    SideBySide,
-    run_once,
-    run_side_by_side,
-    to_dict,
-)
-from specsim.commands.generate_text import (
     GREEN,
     RESET,
     STRUCK,
+    Answer,
     LiveText,
+    Positions,
+    SideBySide,
     harmless,
     report_text,
+    run_once,
+    run_side_by_side,
+    to_dict,
     use_color,
 )
 from specsim.decoder.engine import Engine

@@ -8,7 +8,7 @@ from serve_helpers import make_engine, make_service, running, until
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import SamplingParams
 from specsim.formats.spec_log import parse_spec_log
-from specsim.serve.log_lines import LogLines
+from specsim.serve.app import LogLines
 
 PROMPT = "ab ab ab"
 BODY = {"prompt": PROMPT, "max_tokens": 20, "temperature": 0}

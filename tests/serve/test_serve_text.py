@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_helpers import CHARS
-from specsim.serve.text import AnswerText
+from specsim.serve.engine_thread import AnswerText
 
 
 def written(tokenizer, text, stops):

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from serve_helpers import make_engine, make_service, running, until
-from specsim.serve import tokenizing
+from specsim.serve import app
 
 MEGABYTE = "a" * 1_000_000
 
@@ -64,7 +64,7 @@ def test_a_text_that_fits_is_never_refused_by_its_size(model, tokenizer):
 
 @pytest.mark.parametrize("kind", range(3))
 def test_long_texts_do_not_hold_up_short_ones(model, tokenizer, monkeypatch, kind):
-    monkeypatch.setattr(tokenizing, "SHORT_BYTES", 64)
+    monkeypatch.setattr(app, "SHORT_BYTES", 64)
     watched = Watched(tokenizer)
 
     async def main():
@@ -81,7 +81,7 @@ def test_long_texts_do_not_hold_up_short_ones(model, tokenizer, monkeypatch, kin
 
 
 def test_places_are_held_before_tokenising_and_given_back(model, tokenizer, monkeypatch):
-    monkeypatch.setattr(tokenizing, "SHORT_BYTES", 64)
+    monkeypatch.setattr(app, "SHORT_BYTES", 64)
     watched = Watched(tokenizer)
 
     async def main():
