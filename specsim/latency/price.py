@@ -16,7 +16,7 @@ from specsim.hardware.profile import HardwareProfile
 from specsim.latency.breakdown import OpTime
 from specsim.latency.collectives import Collectives
 from specsim.latency.engine_profile import EngineProfile
-from specsim.latency.unsplit import unsplit_attention_s
+from specsim.latency.unsplit import Walk
 from specsim.model.weights import FORMATS
 from specsim.ops.network import repeat, sequences
 from specsim.ops.op import OpCost
@@ -88,9 +88,9 @@ def _products(profile: HardwareProfile, variant: str) -> dict[object, KernelTime
 class Pricer:
     """Prices passes on one device under one engine, without the engine's overheads.
 
-    datasheet: the plain bound of each op in place of the kernel model. unsplit: attention runs
-    on a kernel that does not split the cache (see `latency.unsplit`). collectives: which kernel
-    sums over GPUs (None: one GPU).
+    datasheet: the plain bound of each op in place of the kernel model. walk: of attention on a
+    kernel that does not split the cache (see `latency.unsplit`; None: it does). collectives: which
+    kernel sums over GPUs (None: one GPU).
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Pricer:
         routing: Routing,
         *,
         datasheet: bool,
-        unsplit: bool,
+        walk: Walk | None = None,
         collectives: Collectives | None = None,
     ) -> None:
         self.profile = profile
@@ -109,7 +109,7 @@ class Pricer:
         self.kv_dtype = kv_dtype
         self.routing = routing
         self.datasheet = datasheet
-        self.unsplit = unsplit
+        self.walk = walk
         self._collectives = collectives
         self._rows: dict[object, Sums] = {}
         self._peaks = {fmt: compute_peak(profile, fmt) for fmt in FORMATS}
@@ -217,12 +217,8 @@ class Pricer:
 
     def _time_of_one(self, op: OpCost) -> KernelTime:
         found = op_time(op, self.profile, "calibrated", self.engine.kernel_variant)
-        if self.unsplit:
-            engine = self.engine
-            walk_s = unsplit_attention_s(
-                op, self.profile.sms, engine.unsplit_verify_s_per_token,
-                engine.unsplit_blocks_per_sm,
-            )
+        if self.walk is not None:
+            walk_s = self.walk(op)
             if walk_s > found.seconds:
                 found = found._replace(seconds=walk_s, floor_s=walk_s, bound="latency")
         return found

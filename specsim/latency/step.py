@@ -25,6 +25,7 @@ from specsim.latency.power import KernelDemand, board_watts, demand
 from specsim.latency.price import LooseOps, Pricer, keep
 from specsim.latency.routing import routing_of
 from specsim.latency.shape import StepShape
+from specsim.latency.unsplit import walk_of
 from specsim.methods.base import SpecSetup
 from specsim.ops.network import context_kv_ops, handover, markov_ops
 from specsim.ops.op import OpCost
@@ -85,12 +86,12 @@ class LatencyModel:
         )
         self._draft_graphs = engine.draft_graphs(self.setup, spec)
         self._ahead = engine.plans_ahead(self.setup.method, spec, profile.kind)
-        unsplit = not self._datasheet and engine.unsplit(spec.family, profile.arch, self.kv_dtype)
+        walk = None if self._datasheet else walk_of(engine, spec, profile, self.kv_dtype)
         split = self.parallel.all_gpus > 1
         collectives = Collectives.of(engine.all_reduce, profile, spec) if split else None
         self._pricer = Pricer(
             profile, engine, self.kv_dtype, self.routing, datasheet=self._datasheet,
-            unsplit=unsplit, collectives=collectives,
+            walk=walk, collectives=collectives,
         )
         self._kernels: dict[StepShape, Kernels] = {}
         self._rounds: dict[StepShape, StepLatency] = {}

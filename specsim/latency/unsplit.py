@@ -1,8 +1,9 @@
-"""Attention on a kernel that gives one block of threads a whole context: vLLM's Triton attention.
+"""Attention on kernels that give one block of threads a whole context: vLLM's Triton attention and
+FlashAttention 2.
 
-vLLM runs models on it whose head widths its FlashAttention does not take (Gemma-4: 256 and 512).
-Read from the wheel of vLLM 0.25.1 (Apache-2.0; v1/attention/ops/triton_unified_attention.py and
-v1/attention/backends/triton_attn.py):
+**Triton.** vLLM runs models on it whose head widths its FlashAttention does not take (Gemma-4: 256
+and 512). Read from the wheel of vLLM 0.25.1 (Apache-2.0;
+v1/attention/ops/triton_unified_attention.py and v1/attention/backends/triton_attn.py):
 
 * a block takes 16 query rows of one KV head, that is 16 // (query heads per KV head) queries of
   one sequence, and walks the keys that they see, tile after tile;
@@ -28,23 +29,80 @@ the loop over keys: those of this kernel compiled for sm_90 (Triton 3.6, 4 warps
 are 817 and 892 for a 16-bit cache at widths 256 and 512, 867 and 1371 for an fp8 cache with fp8
 queries. The same compilation gives the registers, 174 to 255 a thread, of which two blocks fit on
 an SM.
+
+**FlashAttention 2** is what vLLM runs before Hopper and on RTX Blackwell with a 16-bit cache and no
+sinks (`flash2_arches`; fa_utils.py, flash_attn_interface.py of the same wheel, and its kernel
+tables of the A100, L40S and RTX PRO 6000). Read from flash-attn 2.8.3 (BSD; flash_api.cpp,
+mha_varlen_fwd; flash_fwd_launch_template.h); the wheel's build says that it splits no paged cache
+of several queries, its flash_attn.py that single queries are packed specially:
+
+* the cache is split, and the query heads of a KV head are packed into one block, only where every
+  sequence has a single query and there are fewer KV heads than query heads;
+* else a block takes up to 64 queries of one query head, padded to 64, and walks what they see.
+
+So a token takes a block 4 * 64 * head_dim FLOP at the SM's peak and what lies between the products.
+Prompts of one head, whose blocks run side by side, and of four at 16k tokens, which fill the
+device, take 24 and 23, 19 and 25, 20 and 25 ns a token of heads 128 wide on those three, and in
+proportion to the width (validation/data/other_gpus/attn_prefill.csv.gz): FLASH2_S more than the
+products, on all three. One block fills an SM: two that fit, on the A100, finish no sooner.
 """
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from heapq import heapreplace
 from math import ceil, floor, log2
 
+from specsim.hardware.profile import HardwareProfile
+from specsim.latency.engine_profile import EngineProfile
+from specsim.model.mixers import Attention
+from specsim.model.spec import ModelSpec
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import AttentionDecode, AttentionPrefill
 from specsim.ops.spread import Contexts, batches
+from specsim.roofline import compute_peak
 
 # Instructions of the loop over keys per tile: constant, and per 256 columns of a head.
 LOOP_INSTRUCTIONS = {"bf16": (742.0, 75.0), "fp8": (363.0, 504.0)}
 MEASURED = ("bf16", 512)  # what s_per_token is stated for
 BLOCK_ROWS = 16  # query rows of a block
 SMALLEST_GRID = 128  # blocks from which single queries are no longer split
+FLASH2_ROWS = 64  # queries of a block of FlashAttention 2
+FLASH2_S = 12.6e-9  # seconds a token beside the products, heads 128 wide
 NODES = 8  # windows an octave at which makespans are played out
+
+
+Walk = Callable[[OpCost], float]  # seconds of an attention call; 0.0: the kernel model's own
+
+
+def walk_of(
+    engine: EngineProfile, spec: ModelSpec, profile: HardwareProfile, kv_dtype: str
+) -> Walk | None:
+    """How attention to a cache walks it where the engine's kernel does not split it; None where
+    it does. Sinks are taken by other kernels than FlashAttention 2."""
+    if engine.unsplit(spec.family, profile.arch, kv_dtype):
+        return partial(
+            unsplit_attention_s, sms=profile.sms, s_per_token=engine.unsplit_verify_s_per_token,
+            blocks_per_sm=engine.unsplit_blocks_per_sm,
+        )
+    mixers = [group.mixer for group in spec.layers]
+    sinks = any(isinstance(m, Attention) and m.sinks for m in mixers)
+    if profile.arch in engine.flash2_arches and kv_dtype == "bf16" and not sinks:
+        return partial(flash2_attention_s, sms=profile.sms, peak=compute_peak(profile, "bf16"))
+    return None
+
+
+def flash2_attention_s(op: OpCost, sms: float, peak: float) -> float:
+    """Seconds of one call of FlashAttention 2 on decoding sequences; 0.0 where it splits the cache,
+    and for other ops. peak: of 16-bit products on the whole device, FLOP/s."""
+    shape = op.shape
+    if not isinstance(shape, AttentionDecode):
+        return 0.0
+    if shape.q_len == 1 and not shape.beside_prompts and shape.heads > shape.kv_heads:
+        return 0.0
+    s_per_token = shape.head_dim * (4 * FLASH2_ROWS * sms / peak + FLASH2_S / 128)
+    heads_of_one = max(1, round(shape.heads / shape.kv_heads))
+    blocks = heads_of_one * ceil(shape.q_len / FLASH2_ROWS)
+    return _decode_tokens(shape, blocks, floor(sms)) * s_per_token
 
 
 def unsplit_attention_s(
