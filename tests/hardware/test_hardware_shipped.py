@@ -64,6 +64,16 @@ def test_figures_hang_together(name: str) -> None:
     assert profile.link_bytes_per_s < profile.mem_bytes_per_s
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_cards_in_the_slots_of_one_host_need_no_network_card(name: str) -> None:
+    """Two GeForce cards counted as a node, so that sums of four went over network cards of 40 GB/s
+    that such hosts do not have: eight RTX 4090 answered seven times as many requests as where their
+    sums go through the slots."""
+    profile = load_profile(name)
+    if profile.link_kind.startswith("PCIe"):
+        assert profile.gpus_per_node == 8
+
+
 def test_no_fp8_where_the_hardware_has_none() -> None:
     for name in ("a100-80gb", "a100-40gb", "a100-pcie-80gb", "a30", "a10g", "rtx-3090", "b60"):
         assert "fp8" not in load_profile(name).flops
