@@ -3,7 +3,7 @@
 import sys
 
 from specsim.commands.bind import Ended, command
-from specsim.commands.output import check_drawing, end_if_partial, quiet, show, show_drawn
+from specsim.commands.output import end_if_partial, quiet, show, show_drawn
 from specsim.options.analytic import (
     CompareCommand,
     CrossoverCommand,
@@ -40,7 +40,6 @@ def crossover(options: CrossoverCommand) -> None:
     from specsim.report.crossovers import crossover_picture, panels
     from specsim.report.doc import Doc
 
-    check_drawing(options)
     result = run(options)
     doc = Doc(result.to_dict())
     show_drawn(result, options, result.rows, lambda: crossover_picture(doc),
@@ -60,7 +59,6 @@ def pareto(options: ParetoCommand) -> None:
     from specsim.api.pareto import run
     from specsim.report.paretos import pareto_picture, pareto_rows, terminal_panel
 
-    check_drawing(options)
     result = run(options, bar=not quiet(options))
     show_drawn(
         result, options, lambda: pareto_rows(result), lambda: pareto_picture(result),
@@ -112,7 +110,6 @@ def compare(options: CompareCommand) -> None:
     from specsim.report.doc import Doc
     from specsim.report.progress import task_bar
 
-    check_drawing(options)
     study = ComparisonStudy(options)
     many = len(study.file.deployment) >= SHOW_BAR_FROM or study.file.run == "simulate"
     with task_bar(many and not quiet(options), "deployments") as report:

@@ -22,7 +22,9 @@ from typer.core import TyperCommand
 
 from specsim.commands.lazy import WIDTH, write_list
 from specsim.errors import UsageError
+from specsim.files import check_writable
 from specsim.options.declare import SECTIONS, Declared, OptionSet, declared
+from specsim.options.groups import PlotFileOptions
 
 FEW = 12  # options that are read in one list
 COLUMN = 26  # characters of the names
@@ -127,7 +129,10 @@ class BoundCommand(Generic[O]):
             source = {name: _source(context, name) for name in values}
             given = {name: values[name] for name in values if source[name]}
             of_file = frozenset(name for name in given if source[name] == _OF_FILE)
-            self.body(self.options.of_values(given, of_file))
+            options = self.options.of_values(given, of_file)
+            if isinstance(options, PlotFileOptions):
+                _check_drawing(options)
+            self.body(options)
 
         call.__doc__ = self.body.__doc__
         call.options = self.options  # type: ignore[attr-defined]
@@ -140,6 +145,14 @@ class BoundCommand(Generic[O]):
         )(call)
         made: typer.core.TyperCommand = typer.main.get_command(app)  # type: ignore[assignment]
         return made
+
+
+def _check_drawing(options: PlotFileOptions) -> None:
+    """Refuses a --plot that cannot be drawn or written, before anything is computed."""
+    from specsim.report.plots_file import check_plot
+
+    check_plot(options.plot)
+    check_writable(options.plot, "--plot")
 
 
 def command(

@@ -26,11 +26,7 @@ if TYPE_CHECKING:
     from specsim.options.config_file import OptionDefault
 
 
-@command(
-    ModelsCommand,
-    "specsim models --search qwen3",
-    "specsim models llama-3.1-8b",
-)
+@command(ModelsCommand, "specsim models --search qwen3", "specsim models llama-3.1-8b")
 def models(options: ModelsCommand) -> None:
     """List the models and drafters of the catalogue, or show one. Parameters, bytes, cache, state,
     drafters."""
@@ -40,11 +36,7 @@ def models(options: ModelsCommand) -> None:
     show(found, options, document=found.to_json)
 
 
-@command(
-    GpusCommand,
-    "specsim gpus",
-    "specsim gpus h200-sxm",
-)
+@command(GpusCommand, "specsim gpus", "specsim gpus h200-sxm")
 def gpus(options: GpusCommand) -> None:
     """List the hardware profiles, or show one with its sources."""
     from specsim.api.gpus import run
@@ -54,9 +46,7 @@ def gpus(options: GpusCommand) -> None:
 
 
 @command(
-    ImportCommand,
-    "specsim import result.json",
-    "specsim import --before before.txt after.txt",
+    ImportCommand, "specsim import result.json", "specsim import --before before.txt after.txt",
 )
 def import_results(options: ImportCommand) -> None:
     """Read benchmark results, metrics and logs of other tools. Says what FILES are, and shows them
@@ -129,11 +119,7 @@ def _export(
     write_rows(({name: row.get(name) for name in columns} for row in rows), path, columns=columns)
 
 
-@command(
-    ConfigCommand,
-    "specsim config",
-    "specsim config predict",
-)
+@command(ConfigCommand, "specsim config", "specsim config predict")
 def config(options: ConfigCommand) -> None:
     """Show the defaults of specsim.toml, and where each comes from."""
     from specsim.options.config_file import read_file
@@ -199,8 +185,7 @@ def _shown(value: object) -> str:
 
 
 @command(
-    ReportCommand,
-    "specsim predict qwen3.6-27b --json > predict.json",
+    ReportCommand, "specsim predict qwen3.6-27b --json > predict.json",
     "specsim report predict.json -o report.html",
 )
 def report(options: ReportCommand) -> None:

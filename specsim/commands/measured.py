@@ -5,7 +5,6 @@ from pathlib import Path
 
 from specsim.commands.bind import Ended, command
 from specsim.commands.output import (
-    check_drawing,
     end_if_over,
     end_if_partial,
     finish,
@@ -153,7 +152,6 @@ def bench(options: ValidateBenchCommand) -> None:
     from specsim.api.validate_bench import run
     from specsim.options.values import paths_of
 
-    check_drawing(options)
     check_writable(options.out, "--out", paths_of(options.files))
     finish(run(options), options, options.max_error)
 
@@ -169,7 +167,6 @@ def live(options: ValidateLiveCommand) -> None:
     predicted ones, with what explains the gap. Ctrl-C keeps what was finished."""
     from specsim.api.validate_live import run
 
-    check_drawing(options)
     check_writable(options.out, "--out", [options.prompts, options.trace])
     finish(run(options, options.save_bench, bar=not quiet(options)), options, options.max_error)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from specsim.commands.bind import INTERRUPTED, Ended
-from specsim.files import check_writable
 from specsim.options.groups import (
     ComparisonOutOptions,
     JsonOptions,
@@ -30,10 +29,7 @@ class Shown(Protocol):
 
 
 def show(
-    result: Shown,
-    options: JsonOptions,
-    rows: Callable[[], Iterable[dict[str, object]]] = list,
-    *,
+    result: Shown, options: JsonOptions, rows: Callable[[], Iterable[dict[str, object]]] = list, *,
     text: Callable[[], str] | None = None,
     document: Callable[[], Mapping[str, object] | list[object]] | None = None,
 ) -> None:
@@ -54,10 +50,8 @@ def text_of(section: "Section", options: JsonOptions) -> str:
 
 
 def write(
-    options: JsonOptions,
-    document: Callable[[], Mapping[str, object] | list[object]],
-    text: Callable[[], str],
-    rows: Callable[[], Iterable[dict[str, object]]] = list,
+    options: JsonOptions, document: Callable[[], Mapping[str, object] | list[object]],
+    text: Callable[[], str], rows: Callable[[], Iterable[dict[str, object]]] = list,
 ) -> None:
     """Prints one of the three forms; only that one is made."""
     if options.json_out:
@@ -69,20 +63,9 @@ def write(
     sys.stdout.write(shown + "\n")
 
 
-def check_drawing(options: PlotFileOptions) -> None:
-    """Refuses a --plot that cannot be drawn or written, before anything is computed."""
-    from specsim.report.plots_file import check_plot
-
-    check_plot(options.plot)
-    check_writable(options.plot, "--plot")
-
-
 def show_drawn(
-    result: Shown,
-    options: "DrawnOptions",
-    rows: Callable[[], Iterable[dict[str, object]]],
-    picture: Callable[[], "Picture"],
-    panel: Callable[[], "Panel | None"],
+    result: Shown, options: "DrawnOptions", rows: Callable[[], Iterable[dict[str, object]]],
+    picture: Callable[[], "Picture"], panel: Callable[[], "Panel | None"],
     document: Callable[[], dict[str, object]] | None = None,
 ) -> None:
     """Prints a result; `picture` is what --plot writes, `panel` what the terminal shows."""

@@ -4,7 +4,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from specsim.commands.bind import INTERRUPTED, Ended, command
-from specsim.commands.output import check_drawing, end_if_partial, quiet, show, show_drawn, text_of
+from specsim.commands.output import end_if_partial, quiet, show, show_drawn, text_of
 from specsim.errors import SpecSimError
 from specsim.options.sizing import CapacityCommand, FleetCommand, SweepCommand
 
@@ -54,7 +54,6 @@ def fleet(options: FleetCommand) -> None:
     from specsim.report.fleet import day_panels, day_picture
 
     if options.plot is not None:
-        check_drawing(options)
         options = options.but(day=True)
     result = run(options, bar=not quiet(options))
     if result.day is None or not result.day.models:
@@ -89,7 +88,6 @@ def sweep(options: SweepCommand) -> None:
     from specsim.api.sweep import running
     from specsim.report.sweeps import sweep_blocks, sweep_csv, sweep_head, sweep_json
 
-    check_drawing(options)
     with running(options, bar=not quiet(options)) as found:
         # Rows are written as they are read: all of them need not fit in memory.
         if options.json_out:

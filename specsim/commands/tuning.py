@@ -1,7 +1,7 @@
 """`specsim tune`: the best method and draft length for a load, and what to type for it."""
 
 from specsim.commands.bind import command
-from specsim.commands.output import check_drawing, quiet, show
+from specsim.commands.output import quiet, show
 from specsim.options.tuning import TuneCommand
 
 
@@ -23,7 +23,6 @@ def tune(options: TuneCommand) -> None:
     from specsim.report.plots_file import write_picture
     from specsim.report.tuning import tuning_picture
 
-    check_drawing(options)
     result = run(options, bar=not quiet(options))
     if options.plot is not None:
         write_picture(tuning_picture(Doc(result.to_dict())), options.plot)

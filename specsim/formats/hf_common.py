@@ -23,14 +23,8 @@ def head_dim(f: TextConfig, *, given: bool = False) -> int:
 
 
 def attention(
-    f: TextConfig,
-    *,
-    qkv_bias: bool = False,
-    o_bias: bool = False,
-    qk_norm: str = "none",
-    window: int = 0,
-    gated: bool = False,
-    head_dim_given: bool = False,
+    f: TextConfig, *, qkv_bias: bool = False, o_bias: bool = False, qk_norm: str = "none",
+    window: int = 0, gated: bool = False, head_dim_given: bool = False,
 ) -> Attention:
     """Grouped-query attention from the usual field names."""
     count = f.num_attention_heads

@@ -76,11 +76,8 @@ def load_config(path: str | Path) -> tuple[dict[str, object], dict[str, object] 
 
 
 def model_from_config(
-    config: dict[str, object],
-    name: str = "model",
-    hf_quant_config: dict[str, object] | None = None,
-    *,
-    source: str = "",
+    config: dict[str, object], name: str = "model",
+    hf_quant_config: dict[str, object] | None = None, *, source: str = "",
     formats_needed: bool = True,
 ) -> ModelSpec:
     """A parsed config.json as a ModelSpec. Raises ModelConfigError naming field, value, rule."""

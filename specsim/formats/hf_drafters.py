@@ -61,9 +61,7 @@ def read_drafter(
 
 
 def drafter_from_config(
-    config: dict[str, object],
-    name: str = "drafter",
-    kind: str = "",
+    config: dict[str, object], name: str = "drafter", kind: str = "",
     target: ModelSpec | None = None,
 ) -> Drafter:
     """A parsed drafter config. Raises ModelConfigError naming field, value and rule."""

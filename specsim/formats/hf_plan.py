@@ -128,11 +128,8 @@ class ModelPlan:
 
 
 def decoder_layer(
-    mixer: Mixer,
-    ffn: FeedForward | tuple[FeedForward, ...],
-    norm_weights: int,
-    names: LayerNames = LayerNames(),
-    extras: tuple[Extra, ...] = (),
+    mixer: Mixer, ffn: FeedForward | tuple[FeedForward, ...], norm_weights: int,
+    names: LayerNames = LayerNames(), extras: tuple[Extra, ...] = (),
 ) -> LayerPlan:
     """A layer with the module names most families use."""
     modules = Modules()
@@ -235,11 +232,7 @@ def assemble(plan: ModelPlan, name: str, quant: Quantisation, source: str = "") 
 
 
 def _mtp_drafter(
-    plan: ModelPlan,
-    mtp: MtpPlan,
-    name: str,
-    format_of: FormatOf,
-    head: WeightFormat,
+    plan: ModelPlan, mtp: MtpPlan, name: str, format_of: FormatOf, head: WeightFormat,
     mixed: set[str],
 ) -> Drafter:
     layers = [

@@ -272,8 +272,7 @@ class LaunchOptions(OptionSet, section="Engine limits"):
         ge=0, le=MAX_LIMIT, also=("--cuda-graph-max-bs", "--max-cudagraph-capture-size"),
     )
     async_scheduling: str | None = opt(
-        None,
-        help="Plan a step while the one before it runs: on or off. Default: the engine's.",
+        None, help="Plan a step while the one before it runs: on or off. Default: the engine's.",
         choices=("on", "off"),
     )
 

@@ -166,12 +166,8 @@ def disagreement(name: str, reported: Stat | None, computed: Stat | None) -> lis
 
 
 def acceptance_from_counts(
-    num_drafts: int | None,
-    draft_tokens: int | None,
-    accepted_tokens: int | None,
-    per_position: Sequence[float] = (),
-    scope: str = "run",
-    where: str = "",
+    num_drafts: int | None, draft_tokens: int | None, accepted_tokens: int | None,
+    per_position: Sequence[float] = (), scope: str = "run", where: str = "",
 ) -> BenchAcceptance | None:
     """Acceptance from counters: length 1 + accepted / drafts, rate accepted / drafted.
 

@@ -62,10 +62,7 @@ def join(children: Iterable[Child | Iterable[Child]]) -> Html:
 
 
 def table(
-    headers: Sequence[str],
-    rows: Sequence[Sequence[Child]],
-    caption: str,
-    *,
+    headers: Sequence[str], rows: Sequence[Sequence[Child]], caption: str, *,
     left: frozenset[int] = frozenset({0}),
 ) -> Html:
     """A table that scrolls inside itself where it is wider than the screen; a short one becomes a

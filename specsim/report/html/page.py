@@ -170,8 +170,7 @@ class Page:
         folded = fold("The numbers as a table",
                       table(behind.titles(), behind.rows, chart.title, left=behind.words()))
         return tag(
-            "figure",
-            tag("figcaption", tag("h3", chart.title), tag("p", chart.words)),
+            "figure", tag("figcaption", tag("h3", chart.title), tag("p", chart.words)),
             tag("div", "", class_=f"plot {chart.size}".strip(), id=name, role="img",
                 aria_label=f"Chart: {chart.title}. {chart.words} The table that follows holds the "
                            "numbers."),

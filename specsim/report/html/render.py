@@ -16,10 +16,8 @@ DEFAULT_TITLE = "Speculative decoding report"
 
 
 def render(
-    results: Sequence[SavedResult],
-    profiles: Mapping[str, HardwareProfile] | None = None,
-    title: str = DEFAULT_TITLE,
-    command: str = "",
+    results: Sequence[SavedResult], profiles: Mapping[str, HardwareProfile] | None = None,
+    title: str = DEFAULT_TITLE, command: str = "",
 ) -> str:
     """The report as HTML text, by kind of result, model and GPU in whatever order they are given.
 
