@@ -41,10 +41,11 @@ of several queries, its flash_attn.py that single queries are packed specially:
 * else a block takes up to 64 queries of one query head, padded to 64, and walks what they see.
 
 So a token takes a block 4 * 64 * head_dim FLOP at the SM's peak and what lies between the products.
-Prompts of one head, whose blocks run side by side, and of four at 16k tokens, which fill the
-device, take 24 and 23, 19 and 25, 20 and 25 ns a token of heads 128 wide on those three, and in
-proportion to the width (validation/data/other_gpus/attn_prefill.csv.gz): FLASH2_S more than the
-products, on all three. One block fills an SM: two that fit, on the A100, finish no sooner.
+Prompts of one head, 1k to 4k tokens, whose blocks all run at once, take 24, 19 and 20 ns a token of
+heads 128 wide on those three (9 more than the products on average: FLASH2_S), of four heads and 16k
+tokens, which fill the device, 23 to 25 ns on all (12.6 more: FLASH2_FULL_S), and in proportion to
+the width (validation/data/other_gpus/attn_prefill.csv.gz). One block fills an SM: two that fit, on
+the A100, finish no sooner.
 """
 
 from collections.abc import Callable, Sequence
@@ -67,7 +68,8 @@ MEASURED = ("bf16", 512)  # what s_per_token is stated for
 BLOCK_ROWS = 16  # query rows of a block
 SMALLEST_GRID = 128  # blocks from which single queries are no longer split
 FLASH2_ROWS = 64  # queries of a block of FlashAttention 2
-FLASH2_S = 12.6e-9  # seconds a token beside the products, heads 128 wide
+# Seconds a token beside the products, heads 128 wide: while all blocks run at once, and beyond.
+FLASH2_S, FLASH2_FULL_S = 8.9e-9, 12.6e-9
 NODES = 8  # windows an octave at which makespans are played out
 
 
@@ -99,9 +101,11 @@ def flash2_attention_s(op: OpCost, sms: float, peak: float) -> float:
         return 0.0
     if shape.q_len == 1 and not shape.beside_prompts and shape.heads > shape.kv_heads:
         return 0.0
-    s_per_token = shape.head_dim * (4 * FLASH2_ROWS * sms / peak + FLASH2_S / 128)
     heads_of_one = max(1, round(shape.heads / shape.kv_heads))
     blocks = heads_of_one * ceil(shape.q_len / FLASH2_ROWS)
+    full = shape.beside_prompts or shape.seqs * shape.kv_heads * blocks > sms
+    beside_s = (FLASH2_FULL_S if full else FLASH2_S) / 128
+    s_per_token = shape.head_dim * (4 * FLASH2_ROWS * sms / peak + beside_s)
     return _decode_tokens(shape, blocks, floor(sms)) * s_per_token
 
 
