@@ -12,10 +12,9 @@ from specsim.options.values import Numbers, TextPath, Words
 
 
 class ExplainOptions(
-    groups.ModelArgument, groups.ServerCommandOptions, groups.ServerOptions,
-    groups.AcceptanceOptions, groups.TreeOptions, groups.DraftShareOptions, groups.RequestOptions,
-    groups.ClientOptions, groups.BatchLimitsOptions, groups.LongestRequestOptions,
-    groups.MemoryShareOptions, groups.LaunchOptions, groups.PricingOptions,
+    groups.ModelArgument, groups.ServerCommandOptions, groups.DescribedOptions,
+    groups.RequestOptions, groups.ClientOptions, groups.BatchLimitsOptions,
+    groups.LongestRequestOptions, groups.PricedOptions,
 ):
     NAME: ClassVar = "explain"
 
@@ -31,11 +30,9 @@ class DrawnOptions(groups.PlotFileOptions, groups.OutputOptions):
 
 
 class CrossoverOptions(
-    groups.ModelArgument, groups.ServerOptions, groups.AcceptanceOptions, groups.TreeOptions,
-    groups.DraftShareOptions, groups.RequestOptions, groups.BatchLimitsOptions,
-    groups.LongestRequestOptions, groups.MemoryShareOptions,
-    groups.LaunchOptions, groups.PricingOptions,
-    groups.ServerCommandOptions, section="Study",
+    groups.ModelArgument, groups.DescribedOptions, groups.RequestOptions, groups.BatchLimitsOptions,
+    groups.LongestRequestOptions, groups.PricedOptions, groups.ServerCommandOptions,
+    section="Study",
 ):
     NAME: ClassVar = "crossover"
 
@@ -81,8 +78,7 @@ class CrossoverCommand(CrossoverOptions, DrawnOptions):
 class ParetoOptions(
     groups.ModelArgument, groups.GpuOptions, groups.ExpertParallelOptions, groups.EngineOptions,
     groups.DraftingOptions, groups.AcceptanceOptions, groups.DraftShareOptions,
-    groups.RequestOptions, groups.MemoryShareOptions,
-    groups.LaunchOptions, groups.PricingOptions, section="Study",
+    groups.RequestOptions, groups.PricedOptions, section="Study",
 ):
     NAME: ClassVar = "pareto"
 
@@ -172,8 +168,7 @@ class MatrixOptions(
     MatrixAxesOptions, groups.NumberFormatsOptions, MatrixWidthOptions, groups.EngineOptions,
     groups.MethodOptions, groups.DraftLengthOptions, groups.AcceptanceLengthOptions,
     OperatingPointOptions, groups.LengthsOptions, groups.CachedShareOptions, groups.TextOptions,
-    groups.BatchLimitsOptions, groups.MemoryShareOptions,
-    groups.LaunchOptions, groups.PricingOptions,
+    groups.BatchLimitsOptions, groups.PricedOptions,
 ):
     NAME: ClassVar = "matrix"
 

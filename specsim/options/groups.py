@@ -186,6 +186,10 @@ class DraftShareOptions(OptionSet, section="Speculation"):
     exit_layers: int = opt(0, help="early-exit: layers that draft.")
 
 
+class DescribedOptions(ServerOptions, AcceptanceOptions, TreeOptions, DraftShareOptions):
+    """What is served, and how it speculates."""
+
+
 class LengthsOptions(OptionSet, section="Requests"):
     workload: str | None = opt(
         None, help="chat, short, summarize, code, reasoning, rag or long-context.",
@@ -316,10 +320,13 @@ class PricingOptions(FidelityOptions, ProfilesOptions, section="Advanced"):
     )
 
 
+class PricedOptions(MemoryShareOptions, LaunchOptions, PricingOptions):
+    """What steps are priced with, and the memory and launches behind them."""
+
+
 class DeploymentOptions(
-    ModelArgument, ServerCommandOptions, ServerOptions, AcceptanceOptions, TreeOptions,
-    DraftShareOptions, RequestOptions, BatchLimitsOptions, LongestRequestOptions,
-    MemoryShareOptions, LaunchOptions, PricingOptions,
+    ModelArgument, ServerCommandOptions, DescribedOptions, RequestOptions, BatchLimitsOptions,
+    LongestRequestOptions, PricedOptions,
 ):
     """All that describes one deployment and its requests: what `api.deployment` builds from."""
 

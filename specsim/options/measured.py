@@ -25,9 +25,7 @@ class SeenServerOptions(
     groups.GpuOptions, groups.TensorParallelOptions, groups.LinkOptions,
     groups.ExpertParallelOptions, groups.NumberFormatsOptions, SeenEngineOptions,
     groups.DraftingOptions, groups.SpeculativeJsonOptions, groups.TreeOptions,
-    groups.LengthsOptions, groups.BatchLimitsOptions, groups.MemoryShareOptions,
-    groups.LaunchOptions,
-    groups.PricingOptions,
+    groups.LengthsOptions, groups.BatchLimitsOptions, groups.PricedOptions,
 ):
     """What is known of a server besides what it shows itself."""
 
@@ -153,11 +151,7 @@ class ValidatePublishedCommand(
     """`specsim validate published`."""
 
 
-class JudgedServerOptions(
-    groups.ServerOptions, groups.AcceptanceOptions, groups.TreeOptions, groups.DraftShareOptions,
-    groups.BatchLimitsOptions, groups.MemoryShareOptions,
-    groups.LaunchOptions, groups.PricingOptions,
-):
+class JudgedServerOptions(groups.DescribedOptions, groups.BatchLimitsOptions, groups.PricedOptions):
     """The deployment that is simulated beside the measured one."""
 
 

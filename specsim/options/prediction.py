@@ -26,12 +26,10 @@ class RunOptions(OptionSet, section="Advanced"):
 
 
 class PredictOptions(
-    groups.ModelArgument, groups.ServerCommandOptions, groups.ServerOptions,
-    groups.AcceptanceOptions, groups.TreeOptions, groups.DraftShareOptions, groups.RequestOptions,
-    groups.LengthRangeOptions, RunOptions, groups.LoadOptions, apart.ApartOptions,
-    groups.BatchLimitsOptions, groups.LongestRequestOptions, groups.MemoryShareOptions,
-    groups.LaunchOptions,
-    groups.PricingOptions,
+    groups.ModelArgument, groups.ServerCommandOptions, groups.DescribedOptions,
+    groups.RequestOptions, groups.LengthRangeOptions, RunOptions, groups.LoadOptions,
+    apart.ApartOptions, groups.BatchLimitsOptions, groups.LongestRequestOptions,
+    groups.PricedOptions,
 ):
     NAME: ClassVar = "predict"
 

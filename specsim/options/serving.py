@@ -198,14 +198,19 @@ class ExportOptions(OptionSet, section="Output"):
     )
 
 
+class ArrivalOptions(
+    SimulatedLoadOptions, ScenarioOptions, SharedPromptsOptions, RequestCountOptions, StageOptions,
+    VariationOptions,
+):
+    """What comes, for how long, and what of it is measured."""
+
+
 class SimulateOptions(
-    groups.ModelArgument, groups.ServerCommandOptions, SimulatedLoadOptions, ScenarioOptions,
-    SharedPromptsOptions, RequestCountOptions, StageOptions, VariationOptions, RunsOptions,
-    GatesOptions, BaselineOptions, groups.ServerOptions, groups.AcceptanceOptions,
-    AcceptanceSpreadOptions, AcceptanceTraceOptions, PolicyOptions, groups.TreeOptions,
-    groups.DraftShareOptions, groups.RequestOptions, ReplicaOptions, apart.ApartOptions,
-    GatewayOptions, FailureOptions, groups.BatchLimitsOptions, CacheOptions,
-    groups.MemoryShareOptions, groups.LaunchOptions, groups.PricingOptions, ExportOptions,
+    groups.ModelArgument, groups.ServerCommandOptions, ArrivalOptions, RunsOptions, GatesOptions,
+    BaselineOptions, groups.ServerOptions, groups.AcceptanceOptions, AcceptanceSpreadOptions,
+    AcceptanceTraceOptions, PolicyOptions, groups.TreeOptions, groups.DraftShareOptions,
+    groups.RequestOptions, ReplicaOptions, apart.ApartOptions, GatewayOptions, FailureOptions,
+    groups.BatchLimitsOptions, CacheOptions, groups.PricedOptions, ExportOptions,
 ):
     NAME: ClassVar = "simulate"
 
@@ -223,13 +228,11 @@ class ComparedPoliciesOptions(groups.SeedOptions, section="Study"):
 
 
 class PoliciesOptions(
-    groups.ModelArgument, groups.ServerCommandOptions, ComparedPoliciesOptions,
-    SimulatedLoadOptions, ScenarioOptions, SharedPromptsOptions, RequestCountOptions, StageOptions,
-    VariationOptions, GatesOptions, groups.ServerOptions, groups.AcceptanceOptions,
-    AcceptanceSpreadOptions, AcceptanceTraceOptions, groups.TreeOptions, groups.DraftShareOptions,
-    groups.RequestOptions, ReplicaOptions, GatewayOptions, FailureOptions,
-    groups.BatchLimitsOptions, CacheOptions, groups.MemoryShareOptions,
-    groups.LaunchOptions, groups.PricingOptions,
+    groups.ModelArgument, groups.ServerCommandOptions, ComparedPoliciesOptions, ArrivalOptions,
+    GatesOptions, groups.ServerOptions, groups.AcceptanceOptions, AcceptanceSpreadOptions,
+    AcceptanceTraceOptions, groups.TreeOptions, groups.DraftShareOptions, groups.RequestOptions,
+    ReplicaOptions, GatewayOptions, FailureOptions, groups.BatchLimitsOptions, CacheOptions,
+    groups.PricedOptions,
 ):
     NAME: ClassVar = "policies"
 

@@ -72,7 +72,7 @@ class CapacityOptions(
     serving.StageOptions, serving.VariationOptions, groups.ServerOptions, groups.AcceptanceOptions,
     serving.AcceptanceSpreadOptions, groups.TreeOptions, groups.DraftShareOptions,
     groups.RequestOptions, apart.ApartOptions, serving.GatewayOptions, groups.BatchLimitsOptions,
-    serving.CacheOptions, groups.MemoryShareOptions, groups.LaunchOptions, groups.PricingOptions,
+    serving.CacheOptions, groups.PricedOptions,
 ):
     NAME: ClassVar = "capacity"
 

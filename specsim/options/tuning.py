@@ -72,8 +72,7 @@ class MaxMemoryOptions(OptionSet, section="Engine limits"):
 
 class TuneOptions(
     groups.ModelArgument, groups.ServerCommandOptions, groups.LoadOptions, TuneGoalOptions,
-    RunPlanOptions, groups.ServerOptions, groups.AcceptanceOptions, groups.TreeOptions,
-    groups.DraftShareOptions, groups.RequestOptions, groups.BatchLimitsOptions,
+    RunPlanOptions, groups.DescribedOptions, groups.RequestOptions, groups.BatchLimitsOptions,
     groups.LongestRequestOptions, groups.MemoryShareOptions, groups.LaunchOptions, MaxMemoryOptions,
     groups.PricingOptions,
 ):
