@@ -19,7 +19,10 @@ class DraftModelMethod(RunsAssistants):
 
     name = "draft-model"
     listed = 2
-    spellings = ("draft", "standalone")
+    spellings = (
+        "draft", "standalone", "draft-target", "draft-target-one-model", "assisted",
+        "assisted-generation", "assisted-decoding", "speculative-sampling", "sps",
+    )
     server_names: ClassVar[ServerNames] = {"vllm": ("draft_model",), "sglang": ("STANDALONE",)}
     drafter_kinds = (WHOLE_MODEL, ASSISTANT)
     catalogue_kinds = (ASSISTANT,)

@@ -32,7 +32,7 @@ class EagleMethod(DraftMethod):
 
     name = "eagle"
     listed = 3
-    spellings = ("eagle-1", "eagle1", "eagle-2", "eagle2")
+    spellings = ("eagle-1", "eagle1", "eagle-2", "eagle2", "hass")
     server_names: ClassVar[ServerNames] = {"vllm": ("eagle",), "sglang": ("EAGLE",)}
     checkpoint_words = ("eagle-",)
     config_names: ClassVar[Mapping[str, str]] = {
@@ -63,7 +63,7 @@ class Eagle3Method(DraftMethod):
 
     name = "eagle3"
     listed = 4
-    spellings = ("eagle-3",)
+    spellings = ("eagle-3", "eagle3-one-model", "eagle3.1", "eagle-3.1")
     server_names: ClassVar[ServerNames] = {"vllm": ("eagle3",), "sglang": ("EAGLE3",)}
     checkpoint_words = ("eagle3", "eagle-3")
     config_names: ClassVar[Mapping[str, str]] = {

@@ -11,5 +11,5 @@ class EarlyExitMethod(DraftMethod):
 
     name = "early-exit"
     listed = 10
-    spellings = ("layer-skip",)
+    spellings = ("layer-skip", "layerskip", "self-speculative")
     own_layers = True

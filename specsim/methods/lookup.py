@@ -27,7 +27,10 @@ class NgramMethod(LookupMethod):
     name = "ngram"
     scans_context = True
     listed = 6
-    spellings = ("prompt-lookup", "lookup", "n-gram", "[ngram]", "ngram-gpu")
+    spellings = (
+        "prompt-lookup", "prompt-lookup-decoding", "pld", "lookup", "n-gram", "[ngram]",
+        "ngram-gpu",
+    )
     server_names: ClassVar[ServerNames] = {"vllm": ("ngram",), "sglang": ("NGRAM",)}
 
     def acceptance_spread(self, draft_probability: float) -> str:

@@ -19,6 +19,7 @@ class MedusaMethod(DraftMethod):
 
     name = "medusa"
     listed = 5
+    spellings = ("medusa-1", "medusa1", "medusa-2", "medusa2")
     server_names: ClassVar[ServerNames] = {"vllm": ("medusa",)}
     checkpoint_words = ("medusa",)
     config_names: ClassVar[Mapping[str, str]] = {

@@ -19,7 +19,7 @@ class MtpMethod(RunsAssistants):
 
     name = "mtp"
     listed = 1
-    spellings = ("nextn",)
+    spellings = ("nextn", "mtp-one-model", "mtp-eagle", "mtp-eagle-one-model", "mtp-vanilla")
     server_names: ClassVar[ServerNames] = {"vllm": ("mtp",), "sglang": ("NEXTN", "FROZEN_KV_MTP")}
     checkpoint_words = ("mtp", "nextn")
     drafter_kinds = ("mtp", ASSISTANT)

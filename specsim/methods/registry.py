@@ -35,7 +35,9 @@ def method_name(text: str) -> str:
     """`known_method`, or UsageError with the names there are."""
     found = known_method(text)
     if found is None:
-        hint = closest(text.strip().lower(), METHODS)
+        key = text.strip().lower()
+        runs = [m.name for m in METHODS.values() if key in (*m.drafter_kinds, *m.measured_names)]
+        hint = f"such drafters run under {runs[0]!r}; " if runs else closest(key, METHODS)
         raise UsageError(f"method {text!r} is not known; {hint}methods: {', '.join(METHODS)}")
     return found
 

@@ -43,10 +43,18 @@ def test_the_method_is_what_the_model_ships_or_the_catalogue_has() -> None:
     ("text", "name"),
     [("MTP", "mtp"), ("qwen3_5_mtp", "mtp"), ("nextn", "mtp"), ("draft_model", "draft-model"),
      ("standalone", "draft-model"), ("EAGLE-3", "eagle3"), ("eagle2", "eagle"),
-     ("prompt-lookup", "ngram"), ("off", "none")],
+     ("prompt-lookup", "ngram"), ("off", "none"), ("PLD", "ngram"), ("HASS", "eagle"),
+     ("draft_target", "draft-model"), ("MTP_ONE_MODEL", "mtp"), ("Medusa-2", "medusa"),
+     ("LayerSkip", "early-exit"), ("eagle3.1", "eagle3")],
 )
 def test_methods_as_engines_spell_them(text: str, name: str) -> None:
     assert method_name(text) == name
+
+
+def test_a_kind_of_drafter_names_its_method() -> None:
+    for word, method in (("p-eagle", "eagle3"), ("dflash2", "dflash")):
+        with pytest.raises(UsageError, match=f"such drafters run under '{method}'"):
+            method_name(word)
 
 
 def test_a_drafter_brings_its_method() -> None:
