@@ -27,13 +27,6 @@ from specsim.model.feedforward import DenseMLP, MoE
 from specsim.model.mixers import Attention
 
 
-@family("olmo3")
-def olmo3(f: TextConfig) -> ModelPlan:
-    """OLMo-3: three windows to one full layer where the file does not list them."""
-    kinds = kinds_or_every(f, f.num_hidden_layers, 4, SLIDING)
-    return built(parts_of("olmo2"), f.with_default("layer_types", list(kinds)))
-
-
 @family("gemma2")
 def gemma2(f: TextConfig) -> ModelPlan:
     """Gemma-2: four norms a layer, every other layer with a window, tied 256k vocabulary."""

@@ -2,15 +2,17 @@
 a few of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 from specsim.data import data_table
 from specsim.formats.hf_common import (
+    SLIDING,
     appended_mtp,
     attention,
     experts,
+    kinds_or_every,
     plan,
     sigmoid_moe,
     sparse_after_dense,
@@ -19,6 +21,7 @@ from specsim.formats.hf_common import (
 )
 from specsim.formats.hf_plan import LayerNames, ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
+from specsim.jsonable import taken
 from specsim.model.feedforward import DenseMLP, MoE
 
 Flag = bool | tuple[str, bool]  # fixed, or a field with the architecture's default
@@ -31,14 +34,16 @@ class Mixture:
 
     width: field with the width of an expert. layers: 'all', 'stepped' (decoder_sparse_step) or
     'after_dense' (first_k_dense_replace; dense_first where the file does not say it). shared: field
-    with the width of the expert that every token uses. sigmoid: DeepSeek-V3's router and shared
-    expert, mtp: its MTP head where the file has one."""
+    with the width of the expert that every token uses. router_bias, expert_bias: biases of theirs.
+    sigmoid: DeepSeek-V3's router and shared expert, mtp: its MTP head where the file has one."""
 
     width: str = "moe_intermediate_size"
     layers: str = "all"
     dense_first: int = 0
     shared: str = ""
     shared_gate: bool = False
+    router_bias: bool = False
+    expert_bias: bool = False
     sigmoid: bool = False
     mtp: bool = False
 
@@ -56,8 +61,10 @@ class Mixture:
         if self.sigmoid:
             return sigmoid_moe(f)
         shared = f.given(self.shared, getattr(f, self.shared)) if self.shared else 0
-        width = getattr(f, self.width)
-        return MoE(*experts(f), width, shared_intermediate=shared, shared_gate=self.shared_gate)
+        return MoE(
+            *experts(f), getattr(f, self.width), shared_intermediate=shared,
+            **taken(self, "shared_gate router_bias expert_bias"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +74,14 @@ class Parts:
     qkv_bias, o_bias, mlp_bias, head_bias: biases of the projections. norms: of the layer's width, a
     norm with a bias counting as two; final_norms alike. qk_norm: 'none', 'head' or 'full'
     (qk_norm_asked: only with use_qk_norm). windows: layers may see `sliding_window` tokens only
-    (windows_asked: only with use_sliding_window). gated: an output gate as wide as the queries;
-    mlp_gated: three matrices in the MLP. head_dim_given: the file must say head_dim. tied: the
-    architecture's default. positions: rows of a table of learned positions beyond the context.
-    intermediate: width of the MLP in hidden sizes, where the file does not say it. embedding_norms:
-    norms behind the embedding. any_activation: also in an MLP of three matrices. defaults: of
-    fields that the file does not mention. inert: fields that cost nothing here. require: (field,
-    values, reason) of fields that may have no others. names: of its modules.
+    (windows_asked: only with use_sliding_window; windows_every: without a list of layers all but
+    every so many). sinks: a logit of each head that takes attention away. gated: an output gate as
+    wide as the queries; mlp_gated: three matrices in the MLP. head_dim_given: the file must say
+    head_dim. tied: the architecture's default. positions: rows of a table of learned positions
+    beyond the context. intermediate: width of the MLP in hidden sizes, where the file does not say
+    it. embedding_norms: norms behind the embedding. any_activation: also in an MLP of three
+    matrices. defaults: of fields that the file does not mention. inert: fields that cost nothing
+    here. require: (field, values, reason) of fields that may have no others. names: of its modules.
     """
 
     name: str
@@ -87,6 +95,8 @@ class Parts:
     final_norms: int = 1
     windows: bool = False
     windows_asked: bool = False
+    windows_every: int = 0
+    sinks: bool = False
     head_dim_given: bool = False
     tied: bool = False
     any_activation: bool = False
@@ -140,16 +150,19 @@ def built(parts: Parts, f: TextConfig) -> ModelPlan:
     if parts.qkv_bias is True:
         f.costs_nothing("attention_bias")  # it has them whether the file says so or not
     hidden, count, qk_norm = f.hidden_size, f.num_hidden_layers, parts.qk_norm
+    if parts.windows_every:
+        kinds = kinds_or_every(f, count, parts.windows_every, SLIDING)
+        f = f.with_default("layer_types", list(kinds))
     sizes = windows(f, count) if parts.windows else [0] * count
     if parts.windows_asked and not f.flag("use_sliding_window", False):
         sizes = [0] * count
     if parts.qk_norm_asked and not f.flag("use_qk_norm", False):
         qk_norm = "none"
     mixers = {
-        size: attention(
+        size: replace(attention(
             f, qkv_bias=_flag(f, parts.qkv_bias), o_bias=_flag(f, parts.o_bias), qk_norm=qk_norm,
             window=size, gated=parts.gated, head_dim_given=parts.head_dim_given,
-        )
+        ), sinks=parts.sinks)
         for size in sizes
     }
     sparse = mixture.sparse(f) if mixture else [False] * count

@@ -19,7 +19,6 @@ from specsim.formats.hf_common import (
     shared_width,
     sigmoid_moe,
     sparse_after_dense,
-    window_size,
     windowed_kinds,
 )
 from specsim.formats.hf_family import built, parts_of
@@ -42,25 +41,6 @@ def _mixtures(
         decoder_layer(mixer, moe if is_sparse else mlp(f), 2 * f.hidden_size, names)
         for is_sparse in sparse
     ]
-
-
-@family("gpt_oss")
-def gpt_oss(f: TextConfig) -> ModelPlan:
-    """gpt-oss: biases everywhere, one sink logit per head, alternate layers with a window."""
-    count, window = f.num_hidden_layers, window_size(f)
-    kinds = kinds_or_every(f, count, 2, SLIDING)
-    moe = MoE(*experts(f), f.intermediate_size, router_bias=True, expert_bias=True)
-    bias = f.flag("attention_bias", True)
-    full = replace(attention(f, qkv_bias=bias, o_bias=bias, head_dim_given=True), sinks=True)
-    names = LayerNames(experts=("gate_up_proj", "down_proj"))
-    layers = [
-        decoder_layer(
-            replace(full, window=window if kind == SLIDING else 0), moe,
-            2 * f.hidden_size, names,
-        )
-        for kind in kinds
-    ]
-    return plan(f, "gpt_oss", layers)
 
 
 def _after_dense(

@@ -59,9 +59,6 @@ class MillisOfSuccessful(OfSuccessful):
         return self.stat(1e-3)
 
 
-_TTFT_IN_IT = "contains the TTFT"
-
-
 class GuidellmMetrics(Foreign):
     ttft_s: MillisOfSuccessful = part(MillisOfSuccessful, "time_to_first_token_ms.successful")
     tpot_s: MillisOfSuccessful = part(MillisOfSuccessful, "inter_token_latency_ms.successful")
