@@ -105,10 +105,10 @@ class MemoryPlan:
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens of cache the pool holds when no sequence needs a state."""
-        if self.kv_bytes_per_token <= 0:
-            return 1 << 40
-        return max(0, int(self.pool_bytes / self.kv_bytes_per_token))
+        """Tokens of cache the pool holds when no sequence needs a state; of a window, where no layer
+        keeps more."""
+        each = self.kv_bytes_per_token or sum(size for _, size in self.windows)
+        return max(0, int(self.pool_bytes / each)) if each > 0 else 1 << 40
 
     def bytes_per_request(self, tokens: float) -> float:
         """Pool bytes of one request of `tokens` tokens, rounded up to whole blocks."""

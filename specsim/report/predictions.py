@@ -209,10 +209,12 @@ def answers(doc: Doc) -> list[str]:
             lines.append(f"best k: {pairs}{remark}")
     memory = doc.at("memory")
     drafter, state = memory.maybe("drafter_bytes"), memory.maybe("state_bytes_per_seq")
+    window = memory.maybe("window_bytes_per_seq")
     lines.append(
         f"memory per GPU: weights {size(memory.number('weight_bytes'))}"
         + (f", drafter {size(drafter)}" if drafter else "")
         + f", cache {size(memory.number('kv_bytes_per_token'))} per token"
+        + (f", windows up to {size(window)} per request" if window else "")
         + (f", state {size(state)} per request" if state else "")
         + f"; at most {doc.words('max_concurrency')} such requests run together"
     )

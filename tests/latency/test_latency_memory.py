@@ -118,6 +118,14 @@ def test_windows_hold_no_more_than_the_request() -> None:
     assert long == 4096 * 80 * 1024 + 1024 * 800 * 1024
 
 
+def test_a_model_of_windows_alone_holds_tokens_of_windows() -> None:
+    # Mistral-7B-v0.1: 128 KiB per token in windows of 4096; "1,099,511,627,776 tokens", and 0 B each.
+    found = plan(find_model("mistral-7b-v0.1"))
+    assert found.kv_bytes_per_token == 0 and found.windows == ((4096, 128 * 1024),)
+    assert found.kv_tokens == int(found.pool_bytes / (128 * 1024))
+    assert found.max_requests(8192) == found.kv_tokens // 4096
+
+
 def test_recurrent_models_keep_a_state_per_draft() -> None:
     spec = find_model("qwen3.6-27b")
     plain, drafted = plan(spec), plan(spec, SpecSetup("mtp", 3, spec.mtp))
