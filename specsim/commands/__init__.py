@@ -146,9 +146,11 @@ def _usage(error: Any) -> NoReturn:
     message = one_line(error.format_message()).rstrip(".")
     if type(error).__name__ == "NoSuchOption":
         message = _near(error) or message
-    if type(error).__name__ == "MissingParameter" and "--models" in message:
+    if type(error).__name__ == "MissingParameter" and words:
         bare = sys.argv[len(words) + 1 :][:1]  # `matrix MODEL`, as other commands have it
-        if bare and not bare[0].startswith("-"):
+        asked = "--models" in message and bare and not bare[0].startswith("-")
+        message = _missing(error, " ".join(words), "" if asked else "; for example: {}")
+        if asked:
             message = f"{message}; did you mean --models {one_line(bare[0])[:60]}?"
     name, value = _given(error)
     rule = next((rule for kind, rule in _NUMBERS.items() if kind in message), "")
@@ -160,6 +162,15 @@ def _usage(error: Any) -> NoReturn:
         message = f"{message}, got {value}"
     end = "" if message.endswith("?") else ";"
     _stop(f"{message}{end} see `{' '.join(['specsim', *words, '--help'])}`", 2)
+
+
+def _missing(error: Any, command: str, example: str) -> str:
+    """What a command lacks, and a line that has it, as `example` says it."""
+    what = error.param
+    name = what.opts[0] if what.param_type_name == "option" else (what.metavar or what.name.upper())
+    lines = (line for line in getattr(error.ctx.command, "examples", ())
+             if line.startswith(f"specsim {command}"))
+    return f"{command} needs {name.strip('[]{}. ')}{example.format(next(lines, ''))}"
 
 
 def _near(error: Any) -> str:

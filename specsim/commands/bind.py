@@ -11,6 +11,7 @@ means: beside each other they would fill the line.
 """
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
@@ -99,7 +100,10 @@ def _record(param: Any, item: Declared | None, ctx: Any) -> tuple[str, str] | No
         param.secondary_opts = [word for word in param.secondary_opts if word not in further]
         param.help = f"{param.help} Also {', '.join(further)}."
     record: tuple[str, str] | None = param.get_help_record(ctx)
-    return record
+    if record is None:
+        return None
+    kind = re.sub(r"<list\[(\w+)\]>", lambda match: f"<{match[1].lower()}>...", record[0])
+    return kind.replace("... <", " <"), record[1]
 
 
 O = TypeVar("O", bound=OptionSet)  # noqa: E741

@@ -1,6 +1,7 @@
 """`specsim measure`: measure this machine and the bundled decoder on it, for calibration."""
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from specsim.commands.output import write
 from specsim.errors import UsageError
 from specsim.options.local import MeasureCommand
 from specsim.options.values import parse_duration
+from specsim.report.tables import number
 from specsim.units import counted
 
 if TYPE_CHECKING:
@@ -74,8 +76,30 @@ def _text(target: Path, summary: "MeasureSummary") -> str:
     if summary.skipped:
         lines.append(f"{counted(summary.skipped, 'point')} did not fit into the budget; run the "
                      "command again to measure the rest")
+    lines += _found(target)
     for what, error in summary.failed:
         lines.append(f"failed: {what}: {error}")
     if summary.interrupted:
         lines.append("interrupted: the run is partial; run the command again to continue it")
     return "\n".join(lines)
+
+
+def _found(target: Path) -> list[str]:
+    """What the file holds: points by kind, the best rates of memory and products, what is next."""
+    from specsim.calibrate.records import read_records
+
+    points = read_records(target).points
+    kinds = Counter(point.kind.replace("_", " ") for point in points)
+    rates: dict[str, float] = {}
+    for point in points:
+        shape, work = point.shape, 0.0
+        if point.kind == "stream" and shape.get("op") == "read":
+            work = float(shape["bytes"])
+        elif point.kind == "gemm_peak":
+            work = 2.0 * float(shape["m"]) * float(shape["n"]) * float(shape["k"])
+        rates[point.kind] = max(rates.get(point.kind, 0.0), work / point.timing.median_s)
+    lines = [f"in it: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}"]
+    if rates.get("stream") and rates.get("gemm_peak"):
+        lines.append(f"memory read at {number(rates['stream'] / 1e9)} GB/s, products at "
+                     f"{number(rates['gemm_peak'] / 1e12)} TFLOP/s")
+    return [*lines, f"next: specsim calibrate {target} -o my-machine.toml"] if points else []

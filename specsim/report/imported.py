@@ -5,9 +5,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from specsim.report.blocks import Group, Lines, Section
-from specsim.report.columns import InUnit, table_of, time
+from specsim.report.columns import table_of, time
 from specsim.report.doc import Doc
-from specsim.report.tables import Table, number
+from specsim.report.tables import Table, in_unit, number, one_unit
 from specsim.units import TIME, rounded, seconds
 
 WHOLE = 4  # more runs than this are shown as one table only
@@ -116,16 +116,19 @@ def _run(run: Doc) -> Group:
             *([f"{unused:.0f} more positions that were never drafted"] if unused else []),
         ])),
     ])
-    rows = [(title, run.at(key)) for key, title in _TIMES if run.has(key)]
-    titles = dict(zip((row.path for _, row in rows), (title for title, _ in rows), strict=True))
-    times = table_of([row for _, row in rows], [
-        ("time", lambda row: titles[row.path]), ("mean", time("mean")),
-        ("p50", InUnit(lambda row: (row.maybe("median" if row.has("median")
-                                              else "percentiles.p50"),), TIME)),
-        *((name, time(f"percentiles.{name}")) for name in ("p90", "p95", "p99")),
-        ("std", time("std")), ("from", lambda row: row.text("basis")),
-    ], indent=2)
-    return Group([facts, times if rows else Lines([]), _remarks(run, "warnings")])
+    times = [_latency(title, run.at(key)) for key, title in _TIMES if run.has(key)]
+    headers = ("time", "mean", "p50", "p90", "p95", "p99", "std", "", "from")
+    table = Table(headers, times, indent=2) if times else Lines([])
+    return Group([facts, table, _remarks(run, "warnings")])
+
+
+def _latency(title: str, found: Doc) -> list[str]:
+    """One latency and its statistics, all in one unit, which stands behind them."""
+    middle = "median" if found.has("median") else "percentiles.p50"
+    keys = ("mean", middle, *(f"percentiles.{name}" for name in ("p90", "p95", "p99")), "std")
+    values = [found.maybe(key) for key in keys]
+    unit, factor = one_unit(values, TIME)
+    return [title, *(in_unit(value, factor) for value in values), unit, found.text("basis")]
 
 
 def _remarks(found: Doc, key: str) -> Lines:

@@ -54,6 +54,7 @@ def test_a_run_its_continuation_and_an_interruption(tmp_path) -> None:
     else:  # it was done before the signal came
         assert second.returncode == 0
     assert f"in the file already: {have:,} point" in text
+    assert "\nin it: " in text and f"\nnext: specsim calibrate {out} -o " in text
     assert len(found.points) > have
     keys = [p.key for p in found.points]
     assert len(set(keys)) == len(keys) and not found.truncated
