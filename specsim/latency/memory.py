@@ -105,8 +105,8 @@ class MemoryPlan:
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens of cache the pool holds when no sequence needs a state; of a window, where no layer
-        keeps more."""
+        """Tokens of cache the pool holds when no sequence needs a state; of windows, where no
+        layer keeps more."""
         each = self.kv_bytes_per_token or sum(size for _, size in self.windows)
         return max(0, int(self.pool_bytes / each)) if each > 0 else 1 << 40
 

@@ -119,7 +119,7 @@ def test_windows_hold_no_more_than_the_request() -> None:
 
 
 def test_a_model_of_windows_alone_holds_tokens_of_windows() -> None:
-    # Mistral-7B-v0.1: 128 KiB per token in windows of 4096; "1,099,511,627,776 tokens", and 0 B each.
+    # Mistral-7B-v0.1: 128 KiB per token in windows of 4096; they were 1,099,511,627,776 tokens.
     found = plan(find_model("mistral-7b-v0.1"))
     assert found.kv_bytes_per_token == 0 and found.windows == ((4096, 128 * 1024),)
     assert found.kv_tokens == int(found.pool_bytes / (128 * 1024))
