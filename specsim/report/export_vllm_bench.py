@@ -3,7 +3,7 @@ with vLLM's definitions; docs/formats.md says what is marked and left out.
 
 When each chunk of an answer came follows from the log of steps: a request gets tokens in every step
 of its replica that gives any, from its first token to its last. One that was preempted, or left out
-of steps for want of token budget, has fewer chunks: then the last ends are taken (its long gap
+of steps for lack of token budget, has fewer chunks: then the last ends are taken (its long gap
 stands first).
 """
 
