@@ -37,7 +37,7 @@ mha_varlen_fwd; flash_fwd_launch_template.h); the wheel's build says that it spl
 of several queries, its flash_attn.py that single queries are packed specially:
 
 * the cache is split, and the query heads of a KV head are packed into one block, only where every
-  sequence has a single query and there are fewer KV heads than query heads;
+  sequence has a single query, no window, and there are fewer KV heads than query heads;
 * else a block takes up to 64 queries of one query head, padded to 64, and walks what they see.
 
 So a token takes a block 4 * 64 * head_dim FLOP at the SM's peak and what lies between the products.
@@ -99,7 +99,8 @@ def flash2_attention_s(op: OpCost, sms: float, peak: float) -> float:
     shape = op.shape
     if not isinstance(shape, AttentionDecode):
         return 0.0
-    if shape.q_len == 1 and not shape.beside_prompts and shape.heads > shape.kv_heads:
+    packed = shape.heads > shape.kv_heads and not shape.windowed
+    if shape.q_len == 1 and packed and not shape.beside_prompts:
         return 0.0
     heads_of_one = max(1, round(shape.heads / shape.kv_heads))
     blocks = heads_of_one * ceil(shape.q_len / FLASH2_ROWS)

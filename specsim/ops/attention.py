@@ -72,6 +72,7 @@ def attention_context(
                     contexts=(
                         Contexts(work.ctx, work.variation, a.window) if work.variation else None
                     ),
+                    windowed=bool(a.window),
                 ),
                 flops=4.0 * work.seqs * work.q_len * keys * heads * d,
                 kv_bytes=kv,

@@ -185,7 +185,9 @@ def test_a_block_takes_the_queries_of_one_head() -> None:
 def test_single_queries_are_split_where_heads_share_a_cache() -> None:
     single = decode(1, 1, 1000.0, 32, 8, 128)
     assert flash2(single) == 0.0
-    assert flash2(decode(1, 1, 1000.0, 32, 32, 128)) > 0
+    windowed = OpCost("swa.decode", single.shape._replace(windowed=True))
+    for unpacked in (decode(1, 1, 1000.0, 32, 32, 128), windowed):
+        assert flash2(unpacked) == pytest.approx(flash2(decode(1, 2, 1000.0, 32, 8, 128)))
     beside = OpCost("attn.decode", single.shape._replace(beside_prompts=True))
     assert flash2(beside) == pytest.approx(1000 * 23.9e-9, rel=0.01)
     assert flash2(prompt(1000, 0)) == 0.0  # in the kernel's own table
