@@ -48,10 +48,10 @@ class Calibration(Documented):
 
     def section(self) -> Section:
         if self.document.get("what") == "engine":
-            from specsim.report.fewshot import fewshot_section
+            from specsim.report.calibrations import fewshot_section
 
             return fewshot_section(Doc(self.document))
-        from specsim.report.records import records_section
+        from specsim.report.calibrations import records_section
 
         return records_section(Doc(self.document))
 

@@ -16,9 +16,8 @@ from specsim.api.simulate_run import acceptance_spread
 from specsim.api.simulate_scenario import DEFAULT_SCENARIO, with_scenario
 from specsim.errors import CapacityError, UsageError
 from specsim.jsonable import Key
-from specsim.options.declare import declared
+from specsim.options.declare import declared, repeat
 from specsim.options.groups import RequestOptions
-from specsim.options.repeat import repeat
 from specsim.options.serving import MAX_CLIENTS, VariationOptions
 from specsim.options.sizing import CapacityOptions
 from specsim.options.values import Numbers, as_text, shown

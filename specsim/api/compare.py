@@ -22,9 +22,9 @@ from specsim.jsonable import Key
 from specsim.latency.engine import find_engine
 from specsim.model.catalogue import has_model
 from specsim.options.analytic import CompareOptions
+from specsim.options.declare import repeat
 from specsim.options.groups import DeploymentOptions
 from specsim.options.prediction import PredictOptions
-from specsim.options.repeat import repeat
 from specsim.options.serving import SimulateOptions
 from specsim.options.values import Numbers, parse_concurrency, parse_rates, shown
 from specsim.planning import ranking as planning

@@ -7,7 +7,7 @@ from specsim.api.verdicts import deployment_of, served_names
 from specsim.errors import UsageError
 from specsim.jsonable import Key
 from specsim.options.analytic import CrossoverOptions
-from specsim.options.repeat import repeat
+from specsim.options.declare import repeat
 from specsim.options.values import parse_contexts, parse_rates
 from specsim.planning import crossover as planning
 from specsim.planning.rates import crossover_rates

@@ -21,8 +21,8 @@ from specsim.diagnose.watching import Watcher
 from specsim.errors import FormatError, UsageError
 from specsim.formats.bench import read_bench, scan
 from specsim.jsonable import Key
+from specsim.options.declare import repeat
 from specsim.options.measured import DiagnoseOptions
-from specsim.options.repeat import repeat
 from specsim.options.values import FilePath
 from specsim.planning.verdict import LoadVerdict, Verdict, judged
 from specsim.report.progress import live_bar

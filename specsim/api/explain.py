@@ -13,7 +13,7 @@ from specsim.errors import UsageError
 from specsim.jsonable import Key, picked
 from specsim.latency.breakdown import StepLatency
 from specsim.options.analytic import ExplainOptions
-from specsim.options.repeat import repeat
+from specsim.options.declare import repeat
 from specsim.options.values import parse_concurrency
 from specsim.rows import rows_at
 

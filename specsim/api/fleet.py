@@ -15,8 +15,8 @@ from specsim.formats.traces import read_trace
 from specsim.hardware.store import load_profile
 from specsim.jsonable import Key, json_text
 from specsim.latency.engine import find_engine
+from specsim.options.declare import repeat
 from specsim.options.groups import DeploymentOptions
-from specsim.options.repeat import repeat
 from specsim.options.sizing import FleetOptions
 from specsim.options.tables import from_table
 from specsim.options.values import profile_folder

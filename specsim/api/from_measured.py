@@ -22,10 +22,9 @@ from specsim.errors import CalibrationError, UsageError
 from specsim.jsonable import picked
 from specsim.methods.registry import is_plain
 from specsim.options import apart, groups
-from specsim.options.declare import declared
+from specsim.options.declare import declared, repeat
 from specsim.options.groups import DeploymentOptions
 from specsim.options.prediction import PredictOptions, RunOptions, TransferOptions
-from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency, paths_of, shown
 
 LOAD = ("concurrency", "input_len", "output_len")

@@ -8,11 +8,11 @@ from specsim.api.results import Listing, Result
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import list_profiles, load_profile
 from specsim.jsonable import Key
+from specsim.options.declare import repeat
 from specsim.options.listing import GpusOptions
-from specsim.options.repeat import repeat
 from specsim.options.values import profile_folder
 from specsim.report.blocks import Section
-from specsim.report.hardware import profile_section, profile_values, profiles_section
+from specsim.report.catalogue import profile_section, profile_values, profiles_section
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,8 +11,8 @@ from specsim.errors import UsageError
 from specsim.hardware.store import list_profiles
 from specsim.jsonable import Key
 from specsim.options.analytic import MatrixOptions
+from specsim.options.declare import repeat
 from specsim.options.groups import DeploymentOptions
-from specsim.options.repeat import repeat
 from specsim.options.values import Words, as_text, profile_folder, shown
 from specsim.planning import matrix as planning
 from specsim.report.progress import task_bar

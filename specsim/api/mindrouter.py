@@ -29,7 +29,7 @@ class MindrouterTable:
         return [row.to_dict() for row in self.endpoints]
 
     def section(self) -> Section:
-        from specsim.report.mindrouter import mindrouter_section
+        from specsim.report.scores import mindrouter_section
 
         first = self.endpoints[0].prediction.system
         head = (

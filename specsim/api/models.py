@@ -14,11 +14,11 @@ from specsim.methods.base import METHODS, DraftMethod
 from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import CatalogueEntry, key, list_drafters, list_models, served_name
 from specsim.model.spec import ModelSpec
+from specsim.options.declare import repeat
 from specsim.options.groups import DeploymentOptions
 from specsim.options.listing import ModelsOptions
-from specsim.options.repeat import repeat
 from specsim.report.blocks import Section
-from specsim.report.models import model_dict, model_section, models_section
+from specsim.report.catalogue import model_dict, model_section, models_section
 from specsim.speculation.names import normalise_model
 
 

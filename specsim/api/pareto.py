@@ -15,8 +15,8 @@ from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import variant
 from specsim.model.counts import cache_dtype, kv_dtype_bytes
 from specsim.options.analytic import ParetoOptions
+from specsim.options.declare import repeat
 from specsim.options.groups import DeploymentOptions
-from specsim.options.repeat import repeat
 from specsim.options.values import Numbers, Words, as_text, parse_numbers, parse_speeds, shown
 from specsim.planning import pareto as planning
 from specsim.planning.pareto import Axes

@@ -10,8 +10,7 @@ from specsim.api.results import Result
 from specsim.api.simulate_run import checked_load, progress, what_went_wrong
 from specsim.errors import UsageError
 from specsim.jsonable import Key
-from specsim.options.declare import declared
-from specsim.options.repeat import repeat
+from specsim.options.declare import declared, repeat
 from specsim.options.serving import PoliciesOptions, SimulateOptions
 from specsim.report.deployment import live
 from specsim.rows import columns_of, flat

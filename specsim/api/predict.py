@@ -15,8 +15,8 @@ from specsim.api.verdicts import deployment_of, served_names, unmeasured
 from specsim.errors import UsageError
 from specsim.jsonable import Key
 from specsim.methods.registry import is_plain
+from specsim.options.declare import repeat
 from specsim.options.prediction import PredictOptions, TransferOptions
-from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency, parse_rates
 from specsim.planning.verdict import of_prediction
 from specsim.report.deployment import live

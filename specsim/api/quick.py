@@ -33,10 +33,9 @@ from specsim.hardware.store import find_profile
 from specsim.jsonable import picked
 from specsim.latency.engine import list_engines
 from specsim.model.catalogue import has_model
-from specsim.options.declare import declared
+from specsim.options.declare import declared, repeat
 from specsim.options.groups import DeploymentOptions
 from specsim.options.measured import QuickOptions
-from specsim.options.repeat import repeat
 from specsim.options.values import profile_folder
 
 CLIENTS = (1, 4, 8)

@@ -12,7 +12,7 @@ from specsim.options.values import profile_folder, shown
 
 if TYPE_CHECKING:
     from specsim.hardware.profile import HardwareProfile
-    from specsim.report.saved import SavedResult
+    from specsim.report.kinds import SavedResult
 
 MAX_FILES = 40
 MAX_TITLE = 200
@@ -54,8 +54,7 @@ def page_of(
 
 
 def _saved(item: object, number: int) -> "SavedResult":
-    from specsim.report.kinds import KINDS
-    from specsim.report.saved import parse, read_text
+    from specsim.report.kinds import KINDS, parse, read_text
 
     if isinstance(item, bytes):
         return parse("standard input", read_text("standard input", item), KINDS)

@@ -6,7 +6,7 @@ from specsim.api.functions import python_function
 from specsim.api.results import Result
 from specsim.api.simulate_run import simulated
 from specsim.jsonable import Key
-from specsim.options.repeat import repeat
+from specsim.options.declare import repeat
 from specsim.options.serving import SimulateOptions
 from specsim.sim import result as sim
 from specsim.sim.figures import Distribution

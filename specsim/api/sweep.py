@@ -15,7 +15,7 @@ from specsim.formats.load_model import load_model
 from specsim.hardware.store import load_profile
 from specsim.jsonable import Key
 from specsim.latency.engine import find_engine
-from specsim.options.repeat import repeat
+from specsim.options.declare import repeat
 from specsim.options.sizing import SweepOptions
 from specsim.options.values import parse_concurrency, parse_rates, shown
 from specsim.planning.executors import open_executor

@@ -11,7 +11,7 @@ from specsim.api.tune_setup import build_offer
 from specsim.api.verdicts import unmeasured
 from specsim.errors import UsageError
 from specsim.jsonable import Key
-from specsim.options.repeat import repeat
+from specsim.options.declare import repeat
 from specsim.options.tuning import TuneOptions
 from specsim.options.values import parse_concurrency, parse_contexts, parse_rates
 from specsim.planning import tune as planning

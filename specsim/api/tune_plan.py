@@ -27,8 +27,8 @@ from specsim.errors import CalibrationError, UsageError
 from specsim.files import check_writable, write_whole
 from specsim.formats.bench import BenchRun
 from specsim.methods.registry import known_method
+from specsim.options.declare import repeat
 from specsim.options.groups import DeploymentOptions
-from specsim.options.repeat import repeat
 from specsim.options.tuning import TuneOptions
 from specsim.options.values import paths_of
 from specsim.planning.flags import flags_of

@@ -9,9 +9,9 @@ from specsim.errors import UsageError
 from specsim.formats.bench import BenchRun, read_bench
 from specsim.formats.load_model import load_model
 from specsim.methods.registry import is_plain
+from specsim.options.declare import repeat
 from specsim.options.groups import DeploymentOptions
 from specsim.options.measured import ValidateBenchOptions
-from specsim.options.repeat import repeat
 from specsim.options.values import paths_of
 
 

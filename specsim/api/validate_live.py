@@ -30,9 +30,9 @@ from specsim.formats.traces import TraceOptions, detect_format, read_trace
 from specsim.jsonable import json_text
 from specsim.methods.registry import is_plain
 from specsim.model.spec import ModelSpec
+from specsim.options.declare import repeat
 from specsim.options.groups import DeploymentOptions
 from specsim.options.measured import MAX_LIVE_REQUESTS, ValidateLiveOptions
-from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency, parse_numbers, parse_rates, shown
 from specsim.planning.pinned import pinned_command
 from specsim.report.progress import live_bar

@@ -9,8 +9,8 @@ from specsim.accuracy.scored import ScoreReport
 from specsim.api.functions import named_function
 from specsim.api.results import Result, flat
 from specsim.jsonable import Key
+from specsim.options.declare import repeat
 from specsim.options.measured import ValidatePublishedOptions
-from specsim.options.repeat import repeat
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,8 +12,8 @@ from specsim.errors import FormatError, UsageError
 from specsim.files import bytes_of
 from specsim.hardware.store import find_profile, load_profile
 from specsim.latency.engine import find_engine
+from specsim.options.declare import repeat
 from specsim.options.measured import ValidateRecordsOptions
-from specsim.options.repeat import repeat
 from specsim.options.values import FilePath, paths_of, profile_folder
 
 MAX_REPORT_BYTES = 100_000_000

@@ -209,7 +209,7 @@ def report(options: ReportCommand) -> None:
 
 
 def _stdin() -> bytes:
-    from specsim.report.saved import MAX_BYTES
+    from specsim.report.kinds import MAX_BYTES
 
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("- reads standard input; pipe a result into it: specsim ... --json |")

@@ -103,7 +103,7 @@ def calibrate(options: CalibrateCommand) -> None:
                 "`specsim calibrate --from FILE MODEL`"
             )
         from specsim.api.calibrate_bench import fit_from
-        from specsim.report.fewshot import fewshot_section
+        from specsim.report.calibrations import fewshot_section
 
         fitted = fit_from(given[0], options)
         write(options, lambda: fitted, lambda: text_of(fewshot_section(Doc(fitted)), options))
@@ -116,8 +116,8 @@ def calibrate(options: CalibrateCommand) -> None:
             "--from FILE MODEL"
         )
     from specsim.api.calibrate import fit_records
+    from specsim.report.calibrations import records_section
     from specsim.report.progress import live_bar
-    from specsim.report.records import records_section
 
     columns = ("{task.description}", "bar", "{task.percentage:>3.0f}%", "left")
     with live_bar(sys.stderr.isatty(), *columns, begin="reading") as update:

@@ -20,7 +20,7 @@ All else is made from the models:
 
 * the command line (`specsim.commands.bind`), its defaults from specsim.toml and `specsim config`;
 * the Python functions, their signatures and types (`specsim.api.functions`);
-* the command that a result carries to be repeated (`repeat`);
+* the command that a result carries to be repeated (`declare.repeat`);
 * the option tables of scenario, fleet and sweep files (`file_keys`), and those of the reference.
 
 To add an option: a field here, and the line that uses it. To add a command: its model here, a use

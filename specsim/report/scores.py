@@ -1,12 +1,49 @@
-"""Scores of predictions against published measurements."""
+"""Scores of predictions against published measurements; the MindRouter table: six endpoints,
+predicted beside reported."""
 
 from collections.abc import Sequence
 
-from specsim.report.blocks import Charts, Lines, Section
-from specsim.report.columns import fixed, pairs_of, parity_columns, table_of, word
+from specsim.report.blocks import Charts, Group, Lines, Section
+from specsim.report.columns import (
+    band,
+    figure,
+    fixed,
+    pairs_of,
+    parity_columns,
+    table_of,
+    time,
+    word,
+)
 from specsim.report.doc import Doc
 from specsim.report.plots import Parity
-from specsim.report.tables import Table, percent
+from specsim.report.tables import Table, percent, times
+from specsim.report.thresholds import PAYS, below
+
+
+def mindrouter_section(doc: Doc) -> Section:
+    """Predicted beside reported speedups, with the assumptions below."""
+    rows = doc.items("table")
+    return Section("The MindRouter cluster: six endpoints", "MindRouter", [
+        Lines([doc.text("live.head", "Predicted beside reported, one client")]),
+        table_of(rows, [
+            ("model", word("model")), ("weights", word("weights", "-")),
+            ("method", lambda row: f"{row.text('method')} k={row.words('k')}"),
+            ("tokens/step", lambda row: f"{row.number('acceptance_length'):.2f}"
+                                        f"{'*' if row.flag('acceptance_assumed') else ''}"),
+            ("predicted", figure("predicted_speedup", times)), ("90%", band("interval_90")),
+            ("reported", lambda row: f"{row.number('reported_speedup'):.1f}x"),
+            ("error", fixed("error", "+.0%")), ("plain step", time("baseline_step_s")),
+            ("spec step", time("step_s")),
+            (PAYS, lambda row: below(row.maybe("break_even_concurrency"))),
+        ]),
+        Group([
+            Lines(["* acceptance assumed. What the report leaves out, and what stands in for it:"]),
+            Lines([f"  {row.text('model')}: acceptance: "
+                   f"{row.text('acceptance_source', 'not stated')}; {row.text('notes', '')}"
+                   for row in rows]),
+        ]),
+    ])
+
 
 NAMES = {
     "step_cost_ratio": "step-cost ratio r",

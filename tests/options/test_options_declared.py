@@ -18,7 +18,7 @@ from specsim.commands.bind import BoundCommand, command
 from specsim.commands.validate import ValidateGroup
 from specsim.errors import UsageError
 from specsim.options.config_file import default_map, read_file, settable
-from specsim.options.declare import REQUIRED, OptionSet, declared, opt
+from specsim.options.declare import REQUIRED, OptionSet, declared, opt, repeat
 from specsim.options.groups import AcceptanceOptions, DeploymentOptions, OutputOptions
 from specsim.options.registry import (
     command_models,
@@ -26,7 +26,6 @@ from specsim.options.registry import (
     function_models,
     module_of,
 )
-from specsim.options.repeat import repeat
 from specsim.options.serving import SimulateOptions
 from specsim.options.sizing import CapacityOptions
 from specsim.options.tables import file_keys, from_table

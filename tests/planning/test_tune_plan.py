@@ -257,7 +257,7 @@ def test_a_file_that_tells_nothing_is_not_taken_for_plain(server: System, tmp_pa
 
 
 def test_options_of_a_plan_stand_in_the_repeated_command() -> None:
-    from specsim.options.repeat import repeat
+    from specsim.options.declare import repeat
 
     found = repeat(TuneOptions(model="qwen3.6-27b", plan=True, from_=["a.json", "b"]))
     assert found.endswith("--plan --from a.json --from b")

@@ -21,9 +21,8 @@ from specsim.report.blocks import (
 )
 from specsim.report.doc import Doc
 from specsim.report.html.page import fragment
-from specsim.report.kinds import KINDS, section_of
+from specsim.report.kinds import KINDS, parse, section_of
 from specsim.report.plots import Bars, Series
-from specsim.report.saved import parse
 from specsim.report.tables import Table
 from specsim.report.text import section_text
 

@@ -14,8 +14,7 @@ from chromium import MARKS, open_browser, scheme, screen, until
 
 from report_html_cases import EVIL, MAKERS, explanation, prediction, validation
 from specsim.report.html.render import render
-from specsim.report.kinds import KINDS
-from specsim.report.saved import parse
+from specsim.report.kinds import KINDS, parse
 
 pytest.importorskip("selenium")
 pytest.importorskip("plotly")

@@ -14,11 +14,10 @@ from typer.testing import CliRunner
 from report_html_cases import MAKERS, explanation, simulation, sweep
 from specsim.commands import app
 from specsim.errors import FormatError, SpecSimError
-from specsim.report import saved
+from specsim.report import kinds
 from specsim.report.doc import Doc
 from specsim.report.html.page import Page, json_block
-from specsim.report.kinds import KINDS, section_of
-from specsim.report.saved import parse, read_text
+from specsim.report.kinds import KINDS, parse, read_text, section_of
 
 
 @pytest.mark.parametrize(
@@ -53,7 +52,7 @@ def test_files_are_read_with_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path.write_bytes(b'{"a": "\xff"}')
     with pytest.raises(FormatError, match="not UTF-8 text"):
         read_text(str(path))
-    monkeypatch.setattr(saved, "MAX_BYTES", 10)
+    monkeypatch.setattr(kinds, "MAX_BYTES", 10)
     path.write_bytes(b" " * 11)
     with pytest.raises(FormatError, match="larger than"):
         read_text(str(path))

@@ -28,9 +28,8 @@ from specsim.report.html.charts import figure
 from specsim.report.html.elements import escape, table, tag
 from specsim.report.html.page import Page, plotly_bundle, resource, sha256
 from specsim.report.html.render import render
-from specsim.report.kinds import KINDS
+from specsim.report.kinds import KINDS, SavedResult, parse
 from specsim.report.plots import MOST_POINTS, Panel, Series, thinned
-from specsim.report.saved import SavedResult, parse
 from specsim.report.tables import number
 
 pytest.importorskip("plotly")

@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from specsim.hardware.profile import HardwareProfile
 from specsim.report.blocks import Block, Charts, Command, Fold, Lines, Section, Verdict, verdicts
-from specsim.report.hardware import kernel_table, profile_values
+from specsim.report.catalogue import kernel_table, profile_values
 from specsim.report.html.elements import tag
 from specsim.report.html.page import Page
-from specsim.report.kinds import KINDS, section_of
+from specsim.report.kinds import KINDS, SavedResult, section_of
 from specsim.report.predictions import side_by_side
-from specsim.report.saved import SavedResult
 from specsim.report.tables import Table
 
 DEFAULT_TITLE = "Speculative decoding report"
