@@ -336,8 +336,8 @@ def _parts(hint: object) -> tuple[object, ...]:
 
 
 def repeat(options: OptionSet) -> str:
-    """`specsim COMMAND ...` with the options that were given, quoted for a POSIX shell: what results
-    carry with them.
+    """`specsim COMMAND ...` with the options that were given, quoted for a POSIX shell, as results
+    carry it with them.
 
     What only says where the result goes (`--json`, `--csv`, output files) is left out. Options
     stand in the order of `--help`, so that the same options give the same text however they were
