@@ -159,7 +159,8 @@ def _check_fit(drafter: Drafter, spec: ModelSpec) -> None:
     if drafter.vocab != spec.vocab:
         raise UsageError(
             f"drafter {drafter.name} has a vocabulary of {drafter.vocab} tokens, {spec.name} of "
-            f"{spec.vocab}; draft and target must share one tokenizer"
+            f"{spec.vocab}; engines refuse drafts of another vocabulary, padding included: name "
+            f"one of {spec.vocab} tokens with --draft"
         )
     if drafter.kind == WHOLE_MODEL:
         return

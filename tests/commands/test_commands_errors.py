@@ -91,7 +91,7 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     ("the drafter is Qwen3-8B", (QWEN, "--method", "none", "--draft", "qwen3-8b")),
     ("the tree is 8", (QWEN, "--method", "none", "--tree", "4,8")),
     ("uses no draft network", (QWEN, "--method", "ngram", "--draft", "qwen3-8b")),
-    ("one tokenizer", (QWEN, "--method", "draft-model", "--draft", "qwen3-0.6b")),
+    ("another vocabulary", (QWEN, "--method", "draft-model", "--draft", "qwen3-0.6b")),
     ("another width", ("llama-3.1-70b", "--tp", "4", "--method", "eagle3", "--draft",
                        "EAGLE3-Llama-3.1-8B")),
     ("is of kind 'eagle3'", ("qwen3-8b", "--method", "eagle", "--draft", "EAGLE3-Qwen3-8B")),

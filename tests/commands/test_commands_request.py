@@ -51,6 +51,12 @@ def test_methods_as_engines_spell_them(text: str, name: str) -> None:
     assert method_name(text) == name
 
 
+def test_a_vocabulary_padded_otherwise_is_refused() -> None:
+    """As vLLM and SGLang do: one tokenizer, but 151,936 rows up to 3B and 152,064 above."""
+    with pytest.raises(UsageError, match="padding included: name one of 152064 tokens"):
+        build("qwen2.5-32b", method="draft-model", draft="qwen2.5-0.5b", acceptance_length=2.0)
+
+
 def test_a_kind_of_drafter_names_its_method() -> None:
     for word, method in (("p-eagle", "eagle3"), ("dflash2", "dflash")):
         with pytest.raises(UsageError, match=f"such drafters run under '{method}'"):
@@ -85,7 +91,7 @@ def test_drafters_from_files(tmp_path: Path) -> None:
         assert setup.method == "eagle3"
         assert setup.drafter is not None and setup.drafter.draft_vocab == 32_000
     assert load_drafter("EAGLE3-Llama-3.1-8B", find_model(LLAMA)) is None  # a name
-    with pytest.raises(UsageError, match="one tokenizer"):
+    with pytest.raises(UsageError, match="another vocabulary"):
         build("qwen3-8b", draft=str(tmp_path), acceptance_length=2.0)
 
 
