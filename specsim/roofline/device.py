@@ -110,13 +110,14 @@ def family(device: Device, fmt: str) -> str:
 # Dense integers on Hopper: vLLM takes Machete before Marlin (the order of its `_POSSIBLE_KERNELS`,
 # 0.25 to 0.33), TensorRT-LLM its own, both CUTLASS on Hopper's instructions; SGLang runs Marlin.
 _MIXED_INPUT = ("int4", "int8_w8a16")
+_MARLIN_ALONE = frozenset({"sglang"})  # variants of kernel tables
 
 
 def gemm_table(device: Device, fmt: str, engine: str = "") -> str:
     """Kernel table of a dense layer's weight format, as the engine's kernels are chosen."""
     found = family(device, fmt)
-    mixed = found == "weight_only" and fmt in _MIXED_INPUT and device.arch == "hopper"
-    return "gemm.mixed_input" if mixed and engine != "sglang" else f"gemm.{found}"
+    mixed = fmt in _MIXED_INPUT and device.arch == "hopper" and engine not in _MARLIN_ALONE
+    return "gemm.mixed_input" if mixed and found == "weight_only" else f"gemm.{found}"
 
 
 def foreign(device: Device) -> bool:
