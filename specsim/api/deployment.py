@@ -29,9 +29,10 @@ from specsim.formats.speculative_config import SpeculativeConfig, parse_speculat
 from specsim.hardware.link import with_link
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
+from specsim.latency.collectives import GATHERED
 from specsim.latency.engine import find_engine
 from specsim.latency.engine_profile import EngineProfile
-from specsim.latency.routing import parse_routing
+from specsim.latency.routing import EVENED, parse_routing
 from specsim.methods.base import METHODS, SpecSetup, find_method, method_of
 from specsim.methods.draft_model import DraftModelMethod
 from specsim.methods.mtp import MtpMethod
@@ -182,6 +183,11 @@ def _built(
             f"requests of {tokens} tokens are longer than the {spec.max_position} positions of "
             f"{spec.name}; an engine serves them only with rope scaling set"
         )
+    if parallel.ep > GATHERED and options.routing is None:
+        warnings.append(
+            f"experts of {parallel.ep} GPUs are asked unevenly, and all wait for the busiest; "
+            f"--routing {EVENED} says that the server evens this out (--enable-eplb)"
+        )
     kernels = profile.kernels_known
     if kernels != "measured" and options.fidelity != "datasheet":
         products = profile.kernels.get("gemm.bf16")
@@ -214,8 +220,10 @@ def _routing(text: str | None, spec: ModelSpec) -> Routing | None:
     if text is None:
         return None
     if not spec.has_experts:
+        if text == EVENED:  # a flag of the server, which has nothing to even out
+            return None
         raise UsageError(f"--routing is given, but {spec.name} has no experts; leave it out")
-    return parse_routing(text)
+    return parse_routing(text, spec)
 
 
 def _parallel(

@@ -48,6 +48,7 @@ def read_sglang(server: ServerWords) -> ServerCommand:
         max_num_seqs=whole(read, "seqs", "--max-running-requests"),
         max_num_batched_tokens=whole(read, "tokens", "--chunked-prefill-size") if chunked else None,
         gpu_memory_utilization=share(read, "memory", "--mem-fraction-static"),
+        routing="eplb" if "eplb" in read else None,
     )
     values |= numeric_formats(read, not_modelled) | launch_values(flags)
     if read.get("algorithm", "").upper() not in ("", "NONE"):
@@ -147,6 +148,7 @@ def read_vllm(server: ServerWords) -> ServerCommand:
         ep=(tp or 1) * groups if "ep" in read else None,
         max_num_seqs=seqs * groups if seqs is not None else None, max_num_batched_tokens=budget,
         gpu_memory_utilization=share(read, "memory", "--gpu-memory-utilization"),
+        routing="eplb" if "eplb" in read else None,
     )
     values |= numeric_formats(read, not_modelled) | launch_values(flags)
     config = _config(flags)

@@ -7,6 +7,7 @@ traffic stays differs between kinds of routers more than within one. The numbers
 
 import math
 import re
+from dataclasses import replace
 from functools import cache
 
 from specsim.data import data_table
@@ -17,6 +18,7 @@ from specsim.model.spec import ModelSpec
 from specsim.ops.work import UNIFORM, Routing
 
 KINDS = ("softmax", "gated-shared", "sigmoid", "relu2", "coarse")
+EVENED = "eplb"
 COARSE_EXPERTS = 16  # so few are copies or large blocks, whatever chooses among them
 FINE_EXPERTS = 128  # mixtures with a gated shared expert were trained from scratch from here on
 
@@ -67,18 +69,20 @@ def _measured() -> tuple[dict[str, Routing], dict[str, Routing]]:
     return kinds, dict(sorted(models.items(), key=lambda item: -len(item[0])))
 
 
-def parse_routing(text: str) -> Routing:
-    """'uniform', a kind of router, or BETA,SHAPE such as 0.75,1.2 -> Routing. UsageError for all
-    else."""
+def parse_routing(text: str, spec: ModelSpec | None = None) -> Routing:
+    """'uniform', a kind of router, 'eplb' (the model's own, evened out over GPUs) or BETA,SHAPE
+    such as 0.75,1.2 -> Routing. UsageError for all else."""
     word = text.strip().lower()
+    if word == EVENED and spec is not None:
+        return replace(routing_of(spec), evened=True)
     if word == "uniform":
         return UNIFORM
     if word in KINDS:
         return _measured()[0][word]
     rule = (
-        f"--routing is {text[:60]!r}; it must be uniform, {', '.join(KINDS)}, or BETA,SHAPE with "
-        "beta from 0 (neighbours choose alike) to 1 and shape above 0 (inf: all experts equally "
-        "popular), such as 0.75,1.2"
+        f"--routing is {text[:60]!r}; it must be uniform, {', '.join(KINDS)}, {EVENED}, or "
+        "BETA,SHAPE with beta from 0 (neighbours choose alike) to 1 and shape above 0 (inf: all "
+        "experts equally popular), such as 0.75,1.2"
     )
     parts = re.split(r"\s*,\s*", word)
     if len(parts) != 2:

@@ -69,7 +69,7 @@ def moe_ops(
             Experts(
                 rows, width, inter, f.top_k, f.n_experts, f.weight.name, f.gated,
                 local_experts=f.n_experts / par.ep,
-                distribution="uniform" if routing == UNIFORM else "power_law",
+                distribution="uniform" if routing.evened or routing == UNIFORM else "power_law",
                 distinct=distinct, bytes_per_weight=f.weight.bytes_per_weight,
                 sent=par.attention_dp > 1,
             ),

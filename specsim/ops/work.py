@@ -94,10 +94,12 @@ class Routing:
         not end with the next token.
     shape: popularity of the experts over the sequences of a batch, gamma distributed with this
         shape and mean 1 (infinite: all alike).
+    evened: copies of popular experts lie on several GPUs, so that all get as many rows (EPLB).
     """
 
     beta: float
     shape: float
+    evened: bool = False
 
     def distinct(self, experts: float, top_k: float, tokens: float, seqs: float) -> float:
         """Expected distinct experts of one layer that `tokens` tokens of `seqs` equal sequences
@@ -131,7 +133,8 @@ class Routing:
         mean = assignments / ranks
         if ranks <= 1 or mean <= 0:
             return 1.0
-        deviation = math.sqrt(1 / (self.shape * local) + 1 / mean)
+        popularity = 0.0 if self.evened else 1 / (self.shape * local)
+        deviation = math.sqrt(popularity + 1 / mean)
         # At least one row, at most all.
         return min(float(ranks), max(1 / mean, 1 + blom(ranks) * deviation))
 

@@ -306,8 +306,8 @@ class FidelityOptions(OptionSet, section="Advanced"):
     routing: str | None = opt(
         None,
         help="How traffic chooses experts: uniform, a kind of router (softmax, gated-shared, "
-             "sigmoid, relu2, coarse), or BETA,SHAPE. Default: as measured on the model or its "
-             "kind with natural text.",
+             "sigmoid, relu2, coarse), eplb (the default, evened out over GPUs), or BETA,SHAPE. "
+             "Default: as measured on the model or its kind with natural text.",
     )
 
 

@@ -63,6 +63,10 @@ def test_data_parallel_counts() -> None:
         "python -m sglang.launch_server --model m --tp 8 --dp 4 --enable-dp-attention --ep 8"
     ).values
     assert (found["tp"], found["attention_dp"], found["ep"]) == (2, 4, 8)
+    assert "routing" not in found
+    for words in ("vllm serve m --enable-eplb", "sglang serve --model m --enable-eplb"):
+        evened = parse_command(words)
+        assert evened.values["routing"] == "eplb" and not evened.not_modelled
     alone = parse_command("python -m sglang.launch_server --model m --dp 2")
     assert "attention_dp" not in alone.values
     assert "2 replicas" in alone.notes[0]

@@ -2,6 +2,7 @@
 
 import csv
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,8 @@ def test_routing_in_words_and_numbers() -> None:
     assert parse_routing("uniform") == UNIFORM
     assert parse_routing(" Sigmoid ") == routing_of(find_model("deepseek-v3"))
     assert parse_routing("0.75,1.2") == Routing(0.75, 1.2)
+    spec = find_model("deepseek-v3")
+    assert parse_routing("EPLB", spec) == replace(routing_of(spec), evened=True)
     assert parse_routing("1, inf") == Routing(1.0, math.inf)
 
 

@@ -1,6 +1,7 @@
 """The busiest GPU of expert parallelism, against routing played out."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,6 +35,9 @@ def test_bounds() -> None:
     assert UNIFORM.busiest(1, 64, 1) == 64.0  # one row is on one GPU
     assert UNIFORM.busiest(8, 32, 1e9) == pytest.approx(1.0, abs=1e-3)
     assert Routing(1.0, 2.0).busiest(8, 32, 1e9) > 1.4
+    for rows in (100.0, 1e4, 1e9):  # copies even out what is popular, not the luck of few rows
+        evened = Routing(0.5, 2.0, evened=True).busiest(8, 32, rows)
+        assert evened == UNIFORM.busiest(8, 32, rows)
 
 
 def test_between_nodes_the_exchange_waits_for_the_busiest() -> None:
@@ -47,5 +51,6 @@ def test_between_nodes_the_exchange_waits_for_the_busiest() -> None:
         return sum(op.seconds for op in ops if op.op.name == "ffn_all_reduce")
 
     skewed = Routing(1.0, 4.0)
+    assert step(32, replace(skewed, evened=True)) == step(32, UNIFORM)
     assert step(32, skewed) > 1.1 * step(32, UNIFORM)
     assert step(8, skewed) == step(8, UNIFORM)
