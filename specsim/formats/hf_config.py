@@ -113,7 +113,9 @@ def _text_fields(top: HfConfig) -> tuple[TextConfig, str]:
                     f"{kind} config has its sizes outside it"
                 )
             raise unknown_architecture(top)
-        raw = {"tie_word_embeddings": top.raw.get("tie_word_embeddings"), **raw}
+        tied = top.raw.get("tie_word_embeddings")
+        if tied is False or raw.get("tie_word_embeddings") is None:  # one that says so is untied
+            raw = {**raw, "tie_word_embeddings": tied}
         kind = inner_kind or WRAPPERS[kind]
     kind = _KNOWN["aliases"].get(kind, kind)
     kind = WRAPPERS.get(kind, kind)

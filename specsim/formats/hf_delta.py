@@ -26,6 +26,9 @@ from specsim.formats.hf_unread import refuse_unread
 from specsim.model.extras import AttentionResidual, Extra, HyperConnections, NormGates
 from specsim.model.mixers import ConvolvedAttention, DeltaAttention, Mixer
 
+# What linear_attn_config says again in files that transformers wrote.
+_SAVED = ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
+
 
 @family("kimi_linear")
 def kimi_linear(f: TextConfig) -> ModelPlan:
@@ -33,7 +36,8 @@ def kimi_linear(f: TextConfig) -> ModelPlan:
     rotary positions; a dense first layer, then mixtures. Kimi-K3 adds attention residuals, output
     gates and experts of a latent width whose sum is normalised."""
     linear = f.linear_attn_config
-    f.costs_nothing("mla_use_nope", "model_max_length", "moe_renormalize", "use_grouped_topk")
+    f.costs_nothing("mla_use_nope", "model_max_length", "use_grouped_topk")
+    f.costs_nothing("layer_types", *_SAVED)
     count, hidden = f.num_hidden_layers, f.hidden_size
     full, recurrent = set(linear.full_attn_layers), set(linear.kda_layers)  # counted from 1
     latent = replace(latent_attention(f, indexer=False), gated=f.mla_use_output_gate)
@@ -79,9 +83,11 @@ def glm5_next(f: TextConfig) -> ModelPlan:
     """GLM-5.3-Flash: delta attention (KDA), every fourth layer latent attention without rotary
     positions whose index keys are pooled; residual streams, which the last norm sums unweighed."""
     f.costs_nothing("mla_use_nope", "mhc", "hc_sinkhorn_iters", "index_kpool_compress",
-                    "index_kpool_always_select_tail")
+                    "index_kpool_always_select_tail", *_SAVED)
     count, linear = f.num_hidden_layers, f.linear_attn_config
-    kinds = listed_kinds(f, count, ("linear_attention", "deepseek_sparse_attention"))
+    kinds = listed_kinds(
+        f, count, ("linear_attention", "deepseek_sparse_attention", "indexed_attention")
+    )
     latent = replace(latent_attention(f, indexer=True), index_ratio=f.index_kpool)
     if set(f.indexer_types or ()) - {"full"}:
         raise f.fail("indexer_types", "layers that reuse an index are not known for this family")

@@ -70,6 +70,7 @@ def gemma4(f: TextConfig) -> ModelPlan:
     the last layers read the cache of the last one of their kind before them, and every layer takes
     a row of its own from a second table, a product of the token's embedding added to it."""
     hidden, count = f.hidden_size, f.num_hidden_layers
+    f = _full_sizes(f, count)
     result = plan(f, "gemma4", gemma4_layers(f, count, hidden), tied=True)
     f.costs_nothing("vocab_size_per_layer_input")  # without the table
     if f.hidden_size_per_layer_input:
@@ -78,6 +79,28 @@ def gemma4(f: TextConfig) -> ModelPlan:
         result.extra_matrices = ((hidden, packed),)
         result.extra_weights = f.hidden_size_per_layer_input  # the norm of that product
     return result
+
+
+def _full_sizes(f: TextConfig, count: int) -> TextConfig:
+    """The sizes of full layers where transformers wrote the file: in `per_layer_config`."""
+    listed = f.raw.get("per_layer_config")
+    f.costs_nothing("per_layer_config")
+    if not listed:
+        return f
+    kinds = listed_kinds(f, count, (FULL, SLIDING))
+    full = {str(index) for index, kind in enumerate(kinds) if kind == FULL}
+    entries = listed if isinstance(listed, dict) else {}
+    first = next(iter(entries.values()), None)
+    first = first if isinstance(first, dict) else {}
+    same = first and all(entry == first for entry in entries.values())
+    if not same or {str(key).lstrip("0") or "0" for key in entries} != full:
+        raise f.fail("per_layer_config", "must say the same of each full layer, and of no other")
+    names = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
+    for name, value in first.items():
+        if name not in names:
+            raise f.fail("per_layer_config", f"{str(name)[:40]!r} is not known by layer")
+        f = f.with_default(names[name], value)
+    return f
 
 
 def gemma4_attention(f: TextConfig, kind: str, *, owns_kv: bool = True) -> Attention:

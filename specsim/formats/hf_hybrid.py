@@ -123,6 +123,7 @@ def gated_shared_moe(f: TextConfig) -> MoE:
     )
 
 
+_SAVED = {"linear_attention": "mamba", "full_attention": "attention"}  # as transformers writes them
 _LETTERS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
 
 
@@ -137,6 +138,12 @@ def nemotron_h(f: TextConfig) -> ModelPlan:
         raise f.fail("num_hidden_layers", f"the block pattern has {len(kinds)} layers")
     result = plan(f, "nemotron_h", [_block(f, kind, hidden) for kind in kinds])
     copies = f.num_nextn_predict_layers or 0
+    f.costs_nothing("mtp_layers_block_type")  # of none
+    if "moe" not in kinds:
+        f.costs_nothing(
+            "n_routed_experts", "n_shared_experts", "num_experts_per_tok", "moe_intermediate_size",
+            "moe_shared_expert_intermediate_size",
+        )
     if copies:
         blocks = _blocks(f, f.mtp_hybrid_override_pattern, f.mtp_layers_block_type, "mtp_")
         if not blocks:
@@ -155,7 +162,7 @@ def _blocks(
 ) -> tuple[str, ...]:
     """Kinds of blocks: as listed, or spelt in letters by the older files."""
     source = f"{prefix}layers_block_type"
-    kinds = listed or ()
+    kinds = tuple(_SAVED.get(kind, kind) for kind in listed or ())
     if listed is None:
         kinds = tuple(_LETTERS.get(letter, letter) for letter in letters)
         source = f"{prefix}hybrid_override_pattern"

@@ -99,7 +99,7 @@ def falcon_h1(f: TextConfig) -> ModelPlan:
 def mamba(f: TextConfig) -> ModelPlan:
     """State space layers alone, without attention or MLP: Mamba, FalconMamba, Mamba-Codestral."""
     hidden = f.hidden_size
-    f.costs_nothing("mamba_expand", "intermediate_size", "num_heads", "head_dim", "use_mambapy")
+    f.costs_nothing("mamba_expand", "intermediate_size", "mamba_dt_rank", "use_mambapy")
     mixer: Mixer = _mamba(f) if f.model_type == "mamba2" else _mamba1(f, norms=False)
     layer = LayerPlan(mixer, None, hidden, Modules(mixer=("mixer.in_proj", "mixer.out_proj")))
     return plan(f, f.model_type, [layer] * f.num_hidden_layers, tied=f.model_type != "mamba2")
@@ -146,6 +146,7 @@ def lfm2(f: TextConfig) -> ModelPlan:
         "block_multiple_of", "conv_dim", "conv_dim_out", "block_dim", "block_ff_dim",
         "block_use_swiglu", "block_norm_eps", "block_use_xavier_init", "conv_use_xavier_init",
     )
+    f.costs_nothing("full_attn_idxs")  # beside layer_types
     kinds = layer_kinds(f, count, (FULL, "conv"))
     if kinds is None:
         attend = set(f.full_attn_idxs)

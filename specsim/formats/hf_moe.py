@@ -173,7 +173,7 @@ def llama4(f: TextConfig) -> ModelPlan:
         )
         for index in range(count)
     ]
-    f.costs_nothing("use_qk_norm")  # without weights
+    f.costs_nothing("use_qk_norm", "layer_types")  # without weights; no_rope_layers says it
     result = plan(f, "llama4", layers)
     result.notes.append("chunked attention counted as a window of the chunk's length")
     return result
