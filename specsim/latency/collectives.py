@@ -81,10 +81,12 @@ class Collectives(NamedTuple):
             ranks = round(shape.experts / (shape.local_experts or shape.experts))
             return replace(op, shape=shape._replace(sent=shape.sent and self.sends(ranks)))
         if isinstance(shape, ExpertExchange):
-            gathered, sent, gpus = shape
+            gathered, sent, gpus, copies, prompts = shape
             nodes = self.nodes(gpus)
             if self.sends(gpus):
-                return replace(op, shape=AllToAll(sent / 2, gpus, nodes), count=2 * op.count)
+                crossing = nodes_reached(copies, nodes) / copies if prompts else 1.0
+                there = AllToAll(sent / 2, gpus, nodes, crossing)
+                return replace(op, shape=there, count=2 * op.count)
             return replace(op, shape=AllReduce(gathered, gpus, self.path(gathered, gpus)))
         return op
 
@@ -94,6 +96,13 @@ class Collectives(NamedTuple):
 
     def nodes(self, gpus: int) -> int:
         return ceil(gpus / self.node)
+
+
+def nodes_reached(copies: int, nodes: int) -> float:
+    """Mean number of nodes in which a row has experts. Where a pass holds prompts, DeepEP sends a
+    row to each of them once and hands it on over their links; few rows of decoding go straight to
+    each expert (DeepSeek-V3 report, 2412.19437, section 3.4)."""
+    return nodes * (1.0 - (1.0 - 1.0 / nodes) ** copies)
 
 
 def waits(layers: Iterable[LayerGroup], parallel: Parallel) -> float:

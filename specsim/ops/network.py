@@ -109,11 +109,13 @@ def group_rows(
     par: Parallel,
     routing: Routing,
     prefix: str = "",
+    prompts: bool = False,
 ) -> Rows:
     """(ops before, ops after) the work on cache and state of one group of identical layers.
 
     rows: of all attention groups together (what routed experts see); own: of one attention
-    group; seqs: independent sequences among `rows`. Each op's count is the number of layers.
+    group; seqs: independent sequences among `rows`; prompts: some are of prompts. Each op's count
+    is the number of layers.
     """
     count = float(group.count)
     mixer, parts = group.mixer, group.branches
@@ -149,7 +151,8 @@ def group_rows(
         sent = own_bytes * 1.5 * min(part.top_k, par.gpus)
         # All wait for the GPU whose experts are asked most, which receives and returns more.
         sent *= routing.busiest(part.n_experts / par.ep, par.ep, rows * part.top_k)
-        exchange = ExpertExchange(gathered, sent, par.gpus)
+        copies = min(part.top_k, par.gpus)
+        exchange = ExpertExchange(gathered, sent, par.gpus, copies, prompts)
         after.append(OpCost(f"{prefix}ffn_all_reduce", exchange, act_bytes=gathered, count=count))
     elif parts and par.tp > 1:
         # A norm of the experts' latent sum needs that whole: it travels beside the shared part.

@@ -45,7 +45,7 @@ class Pass(NamedTuple):
         `share`."""
         return group_rows(
             group, self.hidden, self.work.rows, share.rows, sequences(self.work), self.parallel,
-            routing, self.name,
+            routing, self.name, bool(self.work.prefill),
         )
 
     def context_of(self, group: LayerGroup, share: Work, kv_dtype: str) -> list[OpCost]:

@@ -177,11 +177,14 @@ class AllReduce(NamedTuple):
 class ExpertExchange(NamedTuple):
     """Rows of several attention groups to the experts and their results back. gathered_bytes: of
     the rows of all groups, which every GPU receives and sums within a node; sent_bytes: what one
-    GPU sends in both directions where each row goes to its own experts only."""
+    GPU sends in both directions where each row goes to its own experts only, copies of it; prompts:
+    whether a node gets one copy of a row, which is handed on inside it."""
 
     gathered_bytes: float
     sent_bytes: float
     gpus: int
+    copies: int = 1
+    prompts: bool = False
 
 
 class Elementwise(NamedTuple):
@@ -200,11 +203,13 @@ class AllGather(NamedTuple):
 
 
 class AllToAll(NamedTuple):
-    """buffer_bytes: what one GPU sends in total, its own share included."""
+    """buffer_bytes: what one GPU sends in total, its own share included. crossing: share of it
+    that goes through network cards where all would, but for what stays in the node."""
 
     buffer_bytes: float
     gpus: int
     nodes: int = 1
+    crossing: float = 1.0
 
 
 # What reports call the families; a plug-in's shape goes by the name of its class.

@@ -76,7 +76,7 @@ def nccl(
 ) -> KernelTime:
     """A gather or an exchange: all but the own share of the buffer moves over the link. What a
     gather brings into a node is shared by the cards of its GPUs."""
-    nbytes, gpus, nodes = shape
+    nbytes, gpus, nodes = shape[:3]
     if gpus <= 1:
         return ZERO
     moved = nbytes * (gpus - 1) / max(gpus, 1)
@@ -86,7 +86,10 @@ def nccl(
     t = params(device, "nccl", how.engine)
     inside = max(2, gpus // nodes)
     link_s = moved / (link * _link_frac(t, inside))
-    crossing = nbytes / inside if isinstance(shape, AllGather) else nbytes
+    if isinstance(shape, AllGather):
+        crossing = nbytes / inside
+    else:
+        crossing = nbytes * shape.crossing
     out_s, out_floor_s = _network(device, crossing, nodes)
     floor_s = t["floor_s"] + t["hop_s"] * inside + out_floor_s
     return labelled(floor_s + link_s + out_s, link_s + out_s, 0.0, floor_s)

@@ -18,6 +18,7 @@ from specsim.model.catalogue import find_model
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import AllReduce, AllToAll, Elementwise, ExpertExchange, Experts
 from specsim.ops.work import Parallel
+from specsim.roofline.comm import nccl
 
 H200, PRO_6000, GB300 = (load_profile(n) for n in ("h200-sxm", "rtx-pro-6000", "gb300"))
 LLAMA, DEEPSEEK = find_model("llama-3.1-70b"), find_model("deepseek-v3")
@@ -76,6 +77,13 @@ def test_rows_go_to_their_own_experts_alone_between_nodes_and_among_many() -> No
     op = OpCost("exchange", ExpertExchange(4e6, 1e6, 16), count=58.0)
     there = on().as_run(op)
     assert there.shape == AllToAll(0.5e6, 16, 2)
+    # Of 8 experts in 4 nodes 3.6 are in different ones: a prompt's rows cross so many times.
+    prompts = replace(op, shape=ExpertExchange(4e6, 1e6, 32, 8, prompts=True))
+    crossed = on().as_run(prompts).shape
+    assert isinstance(crossed, AllToAll) and crossed[:3] == (0.5e6, 32, 4)
+    assert crossed.crossing == pytest.approx(3.6 / 8, abs=0.001)
+    many = crossed._replace(buffer_bytes=1e9)
+    assert nccl(H200, many).seconds < 0.55 * nccl(H200, many._replace(crossing=1.0)).seconds
     assert there.count == 2 * 58
     assert on(GB300).as_run(op).shape == AllToAll(0.5e6, 16, 1)  # one domain of 72
     few = replace(op, shape=ExpertExchange(4e6, 1e6, 8))
