@@ -210,7 +210,8 @@ class EngineProfile:
         verify step walks the whole context in one block, at unsplit_verify_s_per_token per cached
         token and layer (16-bit cache, heads 512 wide); unsplit_blocks_per_sm blocks share an SM.
     flash2_arches: architectures where attention to a 16-bit cache runs on FlashAttention 2, which
-        splits it between single queries alone (see `latency.unsplit`).
+        splits it between single queries alone (see `latency.unsplit`). rocm_arches: where it runs
+        on vLLM's kernels for ROCm, which do so too.
     unsplit_verify_except: 'ARCH DTYPE' of devices and caches where these families run on another
         kernel, which splits the cache.
     all_reduce: rules by which the kernel is chosen that sums over GPUs (see `latency.collectives`).
@@ -265,6 +266,7 @@ class EngineProfile:
     kernel_variant: str = ""  # preferred suffix of kernel tables, e.g. 'sglang'
     unsplit_verify_families: tuple[str, ...] = ()
     flash2_arches: tuple[str, ...] = ()
+    rocm_arches: tuple[str, ...] = ()
     unsplit_verify_except: tuple[str, ...] = ()
     unsplit_verify_s_per_token: float = 0.0
     unsplit_blocks_per_sm: float = 2.0

@@ -1,5 +1,5 @@
-"""Attention on kernels that give one block of threads a whole context: vLLM's Triton attention and
-FlashAttention 2.
+"""Attention on kernels that give one block of threads a whole context: vLLM's Triton attention,
+FlashAttention 2, and vLLM's kernel for prompts under ROCm.
 
 **Triton.** vLLM runs models on it whose head widths its FlashAttention does not take (Gemma-4: 256
 and 512). Read from the wheel of vLLM 0.25.1 (Apache-2.0;
@@ -46,6 +46,11 @@ heads 128 wide on those three (9 more than the products on average: FLASH2_S), o
 tokens, which fill the device, 23 to 25 ns on all (12.6 more: FLASH2_FULL_S), and in proportion to
 the width (validation/data/other_gpus/attn_prefill.csv.gz). One block fills an SM: two that fit, on
 the A100, finish no sooner.
+
+**ROCm.** There vLLM gives sequences of several queries to its kernel for prompts behind a cached
+prefix, single ones to paged attention, which splits (`rocm_arches`; the same wheel: rocm.py,
+chunked_prefill_paged_decode.py, prefix_prefill.py): a block takes up to 128 queries of one query
+head, padded to 128. Nothing of it was measured: a token takes its products at the peak, at least.
 """
 
 from collections.abc import Callable, Sequence
@@ -68,6 +73,7 @@ MEASURED = ("bf16", 512)  # what s_per_token is stated for
 BLOCK_ROWS = 16  # query rows of a block
 SMALLEST_GRID = 128  # blocks from which single queries are no longer split
 FLASH2_ROWS = 64  # queries of a block of FlashAttention 2
+ROCM_ROWS = 128  # and of vLLM's kernel for prompts under ROCm
 # Seconds a token beside the products, heads 128 wide: while all blocks run at once, and beyond.
 FLASH2_S, FLASH2_FULL_S = 8.9e-9, 12.6e-9
 NODES = 8  # windows an octave at which makespans are played out
@@ -87,9 +93,13 @@ def walk_of(
             blocks_per_sm=engine.unsplit_blocks_per_sm,
         )
     mixers = [group.mixer for group in spec.layers]
-    sinks = any(isinstance(m, Attention) and m.sinks for m in mixers)
-    if profile.arch in engine.flash2_arches and kv_dtype == "bf16" and not sinks:
-        return partial(flash2_attention_s, sms=profile.sms, peak=compute_peak(profile, "bf16"))
+    if any(isinstance(m, Attention) and m.sinks for m in mixers):
+        return None
+    peak = compute_peak(profile, "bf16")
+    if profile.arch in engine.flash2_arches and kv_dtype == "bf16":
+        return partial(flash2_attention_s, sms=profile.sms, peak=peak)
+    if profile.arch in engine.rocm_arches:
+        return partial(rocm_attention_s, sms=profile.sms, peak=peak)
     return None
 
 
@@ -107,6 +117,17 @@ def flash2_attention_s(op: OpCost, sms: float, peak: float) -> float:
     full = shape.beside_prompts or shape.seqs * shape.kv_heads * blocks > sms
     beside_s = (FLASH2_FULL_S if full else FLASH2_S) / 128
     s_per_token = shape.head_dim * (4 * FLASH2_ROWS * sms / peak + beside_s)
+    return _decode_tokens(shape, blocks, floor(sms)) * s_per_token
+
+
+def rocm_attention_s(op: OpCost, sms: float, peak: float) -> float:
+    """Seconds, at least, of vLLM's attention to the cache under ROCm; 0.0 for single queries, and
+    for other ops. peak: of 16-bit products on the whole device, FLOP/s."""
+    shape = op.shape
+    if not isinstance(shape, AttentionDecode) or shape.q_len == 1:
+        return 0.0
+    blocks = max(1, round(shape.heads / shape.kv_heads)) * ceil(shape.q_len / ROCM_ROWS)
+    s_per_token = shape.head_dim * 4 * ROCM_ROWS * sms / peak
     return _decode_tokens(shape, blocks, floor(sms)) * s_per_token
 
 

@@ -9,7 +9,12 @@ import pytest
 from specsim.hardware.store import load_profile
 from specsim.latency import unsplit
 from specsim.latency.engine import find_engine
-from specsim.latency.unsplit import flash2_attention_s, unsplit_attention_s, walk_of
+from specsim.latency.unsplit import (
+    flash2_attention_s,
+    rocm_attention_s,
+    unsplit_attention_s,
+    walk_of,
+)
 from specsim.model.catalogue import find_model
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import AttentionDecode, AttentionPrefill, Gemm, LatentDecode
@@ -198,7 +203,20 @@ def test_who_runs_flash_attention_2() -> None:
     for name in ("a100-80gb", "rtx-3090", "rtx-4090", "l40s", "rtx-5090"):
         assert walk_of(vllm, llama, load_profile(name), "bf16") is not None
         assert walk_of(vllm, llama, load_profile(name), "fp8") is None
-    for name in ("h100-sxm", "b200", "t4", "mi300x"):
+    for name in ("h100-sxm", "b200", "t4", "gaudi2"):
         assert walk_of(vllm, llama, load_profile(name), "bf16") is None
     assert walk_of(find_engine("sglang"), llama, A100, "bf16") is None
     assert walk_of(vllm, find_model("gpt-oss-20b"), A100, "bf16") is None  # sinks
+
+
+def test_verify_steps_under_rocm_walk_at_best_at_the_peak() -> None:
+    device = load_profile("mi300x")
+    walk = walk_of(find_engine("vllm"), find_model("llama-3.1-8b"), device, "fp8")
+    assert walk is not None
+    # 128 padded queries of a head 128 wide, both products, on one of 304 CUs of 1.307 PFLOP/s.
+    token = 4 * 128 * 128 / (1307.4e12 / 304)
+    for seqs, q_len, waves in ((1, 4, 1), (9, 4, 1), (10, 4, 2), (1, 1, 0), (64, 1, 0)):
+        seconds = walk(decode(seqs, q_len, 8000.0, 32, 8, 128))
+        assert seconds == pytest.approx(waves * 8000 * token, rel=1e-3)
+    peak = compute_peak(device, "bf16")
+    assert rocm_attention_s(prompt(1000, 0), device.sms, peak) == 0.0
