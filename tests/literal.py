@@ -3,9 +3,11 @@
     python tests/literal.py [--light | --decoder] [PAGE ...]
 
 In a copy of the checkout and a home folder of its own, with one environment per install line: a
-page starts in that of `pip install .`; a line that installs extras puts the rest of the page into a
-copy of it with those extras and no others. The checkout is made into a wheel once, and the `.` of
-every install line is that wheel. Of the README it is the section "Use". Read are the
+page starts in that of `pip install .`; a line that installs extras puts the rest of the page into
+one with those extras and no others. It is made from a copy of the largest other one that holds
+nothing else. The checkout is made into a wheel once, and the `.` of every install line is that
+wheel; the pip is that of the interpreter which runs this script, so that an environment holds what
+the install line brings and nothing more. Of the README it is the section "Use". Read are the
 fenced blocks without a language (every line a command), `console` blocks (lines that begin with
 "$ ") and `python` blocks; the marks of docs/_ext/generated.py hold. `specsim serve` and `explore`
 run beside what follows until the page ends or the next one starts. What takes minutes is typed
@@ -22,6 +24,7 @@ first figure; a line "..." stands for any. A block is left out where the sentenc
 import argparse
 import os
 import re
+import resource
 import runpy
 import shlex
 import shutil
@@ -30,8 +33,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +44,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES, HOWTO = ("README.md", "docs/tutorial.md"), "docs/howto"
 TIMEOUT_S = 900
 CORE = "pip install ."
+PIP = f"{shlex.quote(sys.executable)} -m pip"
 # What takes minutes, and what is typed instead: a shorter run that prints the same lines.
 SHORTER = {
     "simulate --scenario mindrouter-chat --users 180":
@@ -50,6 +55,8 @@ SHORTER = {
     "policies llama-3.1-8b --k 5 --concurrency 96":
         "policies llama-3.1-8b --k 5 --concurrency 96 --replications 2",
     "fleet docs/fleet.toml": "fleet docs/fleet.toml --quick",
+    # Kernels and the first whole steps; below a minute of CPU time there is no engine's profile.
+    "measure --budget 240s": "measure --budget 120s",
     "coding-agent --duration 200": "coding-agent --duration 60",
     "--users 32 --duration 200": "--users 32 --duration 60",
 }
@@ -131,6 +138,33 @@ def of_wheel(install: str, wheel: str) -> str:
     return f"pip install {shlex.quote(wheel + (said['extras'] or ''))}"
 
 
+def cpu_s() -> float:
+    """CPU seconds of the commands that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def extras_of(install: str) -> frozenset[str]:
+    """The extras that an install line brings, with those that they name in turn."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    waiting, found = re.findall(r"[\w-]+", install.partition("[")[2].partition("]")[0]), set()
+    while waiting:
+        extra = waiting.pop()
+        if extra not in found:
+            found.add(extra)
+            for line in declared["optional-dependencies"][extra]:
+                name, _, inner = line.partition("[")
+                if name == declared["name"]:
+                    waiting += re.findall(r"[\w-]+", inner.partition("]")[0])
+    return frozenset(found)
+
+
+def smaller(install: str, known: Iterable[str]) -> str:
+    """The install line that brings most of what this one brings, and nothing else."""
+    inside = [line for line in known if extras_of(line) < extras_of(install)]
+    return max(sorted(inside), key=lambda line: len(extras_of(line)), default=CORE)
+
+
 def linked(source: Path, folder: Path) -> None:
     """A virtual environment like another, of hard links; its scripts start its own interpreter."""
     shutil.copytree(source, folder, symlinks=True, copy_function=os.link)
@@ -148,6 +182,7 @@ class Reader:
 
     work: Path
     stage: str
+    pages: list[str]
     found: list[str] = field(default_factory=list)
     spent_s: dict[str, float] = field(default_factory=dict)
 
@@ -163,36 +198,38 @@ class Reader:
                 shutil.copy(ROOT / name, target)
         self._output, self._server = "", None
         self._wheel = ""
+        self._installs = {install for page in self.pages for _, install in self._blocks(page)}
         (self.work / "home").mkdir()
 
     # --- environments -------------------------------------------------------------------------
 
     def environment(self, install: str) -> Path:
-        """The environment of `pip install .` and of this line, made on first use from the former.
-        """
+        """The environment of this line, made on first use."""
         folder = self.work / ("env-" + re.sub(r"[^a-z]+", "-", install))
         if folder.exists():
             return folder
         if install == CORE:
-            venv.create(folder, with_pip=True)
-        else:
-            linked(self.environment(CORE), folder)
-        begin = time.monotonic()
-        if not self._wheel:
-            self._installed(f"pip wheel --no-deps --wheel-dir {self.work}/dist .", folder)
+            venv.create(folder)
+            begin, cpu = time.monotonic(), cpu_s()
+            self._done(f"{PIP} wheel --no-deps --wheel-dir {self.work}/dist .", folder)
             (wheel,) = (self.work / "dist").iterdir()
             self._wheel = str(wheel)
-        self._installed(of_wheel(install, self._wheel), folder)
+        else:
+            source = self.environment(smaller(install, self._installs))
+            begin, cpu = time.monotonic(), cpu_s()
+            linked(source, folder)
+        typed = of_wheel(install, self._wheel).removeprefix("pip ")
+        self._done(f"{PIP} --python {folder} {typed}", folder)
         if install == CORE:  # leaves byte code of what commands import for the copies
-            self._installed("specsim predict", folder)
-        took = time.monotonic() - begin
+            self._done("specsim predict", folder)
+        took, cpu = time.monotonic() - begin, cpu_s() - cpu
         files = [f for f in folder.rglob("*") if f.is_file() and not f.is_symlink()]
         megabytes = sum(f.stat().st_size for f in files) / 1e6
-        print(f"{took:6.1f} s  {megabytes:.0f} MB  {install}", flush=True)
+        print(f"{took:6.1f} s {cpu:6.1f} CPU s  {megabytes:.0f} MB  {install}", flush=True)
         self.spent_s[install] = took
         return folder
 
-    def _installed(self, command: str, folder: Path) -> None:
+    def _done(self, command: str, folder: Path) -> None:
         done = self._run(command, folder)
         if done.returncode:
             raise SystemExit(f"literal: `{command}` failed:\n{done.stdout[-3000:]}")
@@ -202,7 +239,7 @@ class Reader:
         cache = os.environ.get("PIP_CACHE_DIR") or str(Path.home() / ".cache" / "pip")
         return {**kept, "HOME": str(self.work / "home"), "PIP_CACHE_DIR": cache, "NO_COLOR": "1",
                 "COLUMNS": "110", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_QUIET": "1",
-                "PIP_NO_COMPILE": "1",
+                "PIP_NO_COMPILE": "0",  # pip takes "0" for yes: byte code of what is imported only
                 "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "VIRTUAL_ENV": str(folder)}
 
     def _run(
@@ -218,22 +255,29 @@ class Reader:
 
     # --- pages --------------------------------------------------------------------------------
 
-    def follow(self, page: str) -> None:
-        """Every block of a page, in order."""
+    def _blocks(self, page: str) -> Iterator[tuple[Block, str]]:
+        """The blocks of a page that this stage follows, in order, each with its install line."""
         install, text = CORE, (self.checkout / page).read_text(encoding="utf-8")
         if page == "README.md":
             text = text.partition("\n## Use\n")[2].partition("\n## ")[0]
+        for block in blocks(text):
+            if block.kind == "install":
+                install = " ".join(block.lines[0].partition("#")[0].split())
+            elif self.stage == "all" or (self.stage == "decoder") == ("decoder" in install) \
+                    or block.file or block.kind == "left out":
+                yield block, install
+
+    def follow(self, page: str) -> None:
+        """Every block of a page, in order."""
         try:
-            for block in blocks(text):
-                if block.kind == "install":
-                    install = " ".join(block.lines[0].partition("#")[0].split())
-                elif block.kind == "left out":
+            for block, install in self._blocks(page):
+                if block.kind == "left out":
                     print(f"  left out  {page}: {block.lines[0]}", flush=True)
                 elif block.file:
                     path = self.checkout / block.file
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_text(block.lines[0], encoding="utf-8")
-                elif self.stage == "all" or (self.stage == "decoder") == ("decoder" in install):
+                else:
                     self._do(page, block, install)
         finally:
             self._stop()
@@ -252,16 +296,16 @@ class Reader:
                 command = command.replace(shown, typed)
             if not command.strip() or command.lstrip().startswith("#"):
                 continue
-            begin = time.monotonic()
+            begin, cpu = time.monotonic(), cpu_s()
             if shlex.split(command, comments=True)[:2] in SERVERS:
                 code = self._serve(command, folder)
             else:
                 done = self._run(command, folder, line if block.kind == "python" else "")
                 code, self._output = done.returncode, done.stdout
-            took = time.monotonic() - begin
+            took, cpu = time.monotonic() - begin, cpu_s() - cpu
             wrong = code != block.code or "Traceback" in self._output
             ended = f", ended with {code}" if wrong else ""
-            print(f"{took:6.1f} s  {page}: {command}{ended}", flush=True)
+            print(f"{took:6.1f} s {cpu:6.1f} CPU s  {page}: {command}{ended}", flush=True)
             self.spent_s[page] = self.spent_s.get(page, 0.0) + took
             if wrong:
                 self.found.append(f"{page}: `{command}` ended with {code}, not {block.code}:\n"
@@ -306,11 +350,12 @@ def main() -> int:
     pages = asked.pages or [*PAGES, *howto]
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="literal-") as work:
-        reader = Reader(Path(work), asked.stage)
+        reader = Reader(Path(work), asked.stage, pages)
         for page in pages:
             reader.follow(page)
     print(*reader.found, sep="\n\n")
     print(f"{len(pages)} pages, {len(reader.found)} faults, {time.monotonic() - begin:.0f} s, "
+          f"{cpu_s():.0f} CPU s, "
           f"installation {sum(s for k, s in reader.spent_s.items() if k.startswith('pip')):.0f} s")
     return 1 if reader.found else 0
 

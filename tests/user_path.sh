@@ -10,7 +10,7 @@ checkout="$(cd "$(dirname "$0")/.." && pwd)"
 wheel="${1:+$(realpath "$1")}"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
-export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1 PIP_NO_COMPILE=1 SPECSIM_CONFIG= NO_COLOR=1 OMP_NUM_THREADS=1
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1 PIP_NO_COMPILE=0 SPECSIM_CONFIG= NO_COLOR=1 OMP_NUM_THREADS=1
 unset PYTHONPATH PYTHONDONTWRITEBYTECODE
 
 step() { printf '\n== %s\n' "$*"; }

@@ -86,6 +86,18 @@ def test_an_install_line_of_another_form_is_refused(line: str) -> None:
         literal["of_wheel"](line, "/d/s-1.whl")
 
 
+def test_an_environment_is_made_from_the_largest_that_holds_nothing_else() -> None:
+    core, explore, report = "pip install .", "pip install '.[explore]'", "pip install '.[report]'"
+    both, decoder = "pip install '.[parquet,report]'", "pip install '.[decoder,fast]'"
+    assert literal["extras_of"](core) == frozenset()
+    assert literal["extras_of"](explore) == {"explore", "report"}
+    assert literal["extras_of"](decoder) == {"decoder", "decoder-cuda", "fast"}
+    known = {core, explore, report, both, decoder}
+    made = {line: literal["smaller"](line, known) for line in known}
+    assert made == {core: core, explore: report, report: core, both: report, decoder: core}
+    assert literal["smaller"](explore, {explore, decoder}) == core
+
+
 def test_what_the_pages_leave_out_is_little_and_needs_what_ci_lacks() -> None:
     pages = [ROOT / name for name in literal["PAGES"]]
     pages += sorted((ROOT / literal["HOWTO"]).glob("*.md"))
