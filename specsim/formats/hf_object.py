@@ -128,9 +128,11 @@ class ConfigObject(SparseShape):
         value = super().__getattribute__(name)
         if name.startswith("_") or name not in type(self).model_fields:
             return value
-        self._asked.update(self._spellings(name))
-        if name in self._faults:
-            raise ModelConfigError(self._faults[name])
+        # The private attributes themselves: each way to them through `self` comes here first.
+        private = super().__getattribute__("__pydantic_private__")
+        private["_asked"].update(self._spellings(name))
+        if name in private["_faults"]:
+            raise ModelConfigError(private["_faults"][name])
         if value is not _MISSING:
             return value
         raise self.missing(name)

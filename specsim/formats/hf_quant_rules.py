@@ -35,6 +35,7 @@ class NameSet:
     def __init__(self, names: Iterable[str], where: str) -> None:
         self._plain: set[str] = set()
         self._stems: set[str] = set()  # 'a.b*' as 'a.b'
+        self._ends: set[int] = set()  # their lengths
         self._patterns: list[re.Pattern[str]] = []  # that do not tell one digit from another
         self._numbered: list[re.Pattern[str]] = []
         self._known: dict[str, bool] = {}  # names with digits as 0 -> whether a pattern matches
@@ -47,6 +48,7 @@ class NameSet:
                 self._plain.add(name[:-2])
             elif name.endswith("*") and not any(mark in name[:-1] for mark in "*?["):
                 self._stems.add(name[:-1])
+                self._ends.add(len(name) - 1)
             elif len(name) > MAX_PATTERN:
                 raise ModelConfigError(
                     f"{where}: pattern {shown(name)} is over {MAX_PATTERN} characters"
@@ -78,7 +80,7 @@ class NameSet:
         return any(self._one(name) for name in spellings(module))
 
     def _one(self, module: str) -> bool:
-        if self._stems and any(module[:end] in self._stems for end in range(len(module) + 1)):
+        if self._stems and any(module[:end] in self._stems for end in self._ends):
             return True
         if self._matches(module):
             return True

@@ -48,7 +48,8 @@ def comparisons(nodes: Iterable[ast.AST]) -> Iterator[str]:
             if named & NAMES or ("none" in named and "method" in ast.unparse(node)):
                 yield ast.unparse(node)
         case = isinstance(node, ast.MatchValue) and set(literals(node.value)) & NAMES
-        if case or (isinstance(node, ast.expr) and len(set(literals(node)) & NAMES) > 1):
+        several = isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict)
+        if case or (several and len(set(literals(node)) & NAMES) > 1):
             yield ast.unparse(node)
 
 

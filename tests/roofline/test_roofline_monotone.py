@@ -8,6 +8,7 @@ kernel keep its tiles (`crowded`).
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ from specsim.roofline.device import BORROWED, gemm_table
 from specsim.roofline.result import KernelTime
 
 NAMES = [entry.name for entry in list_profiles()]
+shipped = cache(load_profile)
 EPSILON = 1e-9
 
 
@@ -126,7 +128,7 @@ CASES = {
 @st.composite
 def devices(draw: st.DrawFn) -> HardwareProfile:
     """A shipped device with memory, arithmetic and link up to six times as fast or slow."""
-    device = load_profile(draw(st.sampled_from(NAMES)))
+    device = shipped(draw(st.sampled_from(NAMES)))
     memory, arithmetic, link = (draw(st.floats(1 / 6, 6)) for _ in range(3))
     return scaled(device, memory, arithmetic, link)
 
