@@ -50,7 +50,8 @@ the A100, finish no sooner.
 **ROCm.** There vLLM gives sequences of several queries to its kernel for prompts behind a cached
 prefix, single ones to paged attention, which splits (`rocm_arches`; the same wheel: rocm.py,
 chunked_prefill_paged_decode.py, prefix_prefill.py): a block takes up to 128 queries of one query
-head, padded to 128. Nothing of it was measured: a token takes its products at the peak, at least.
+head, padded to 128 (32 where recurrent layers make cache blocks of odd sizes). Nothing of it was
+measured: a token takes its products at the peak, at least.
 """
 
 from collections.abc import Callable, Sequence
@@ -59,7 +60,7 @@ from heapq import heapreplace
 from math import ceil, floor, log2
 
 from specsim.hardware.profile import HardwareProfile
-from specsim.latency.engine_profile import EngineProfile
+from specsim.latency.engine_profile import EngineProfile, kind_of_target
 from specsim.model.mixers import Attention
 from specsim.model.spec import ModelSpec
 from specsim.ops.op import OpCost
@@ -73,7 +74,7 @@ MEASURED = ("bf16", 512)  # what s_per_token is stated for
 BLOCK_ROWS = 16  # query rows of a block
 SMALLEST_GRID = 128  # blocks from which single queries are no longer split
 FLASH2_ROWS = 64  # queries of a block of FlashAttention 2
-ROCM_ROWS = 128  # and of vLLM's kernel for prompts under ROCm
+ROCM_ROWS, ROCM_ODD_ROWS = 128, 32  # and of vLLM's kernel for prompts under ROCm
 # Seconds a token beside the products, heads 128 wide: while all blocks run at once, and beyond.
 FLASH2_S, FLASH2_FULL_S = 8.9e-9, 12.6e-9
 NODES = 8  # windows an octave at which makespans are played out
@@ -99,7 +100,8 @@ def walk_of(
     if profile.arch in engine.flash2_arches and kv_dtype == "bf16":
         return partial(flash2_attention_s, sms=profile.sms, peak=peak)
     if profile.arch in engine.rocm_arches:
-        return partial(rocm_attention_s, sms=profile.sms, peak=peak)
+        rows = ROCM_ODD_ROWS if kind_of_target(spec) == "recurrent" else ROCM_ROWS
+        return partial(rocm_attention_s, sms=profile.sms, peak=peak, rows=rows)
     return None
 
 
@@ -120,14 +122,14 @@ def flash2_attention_s(op: OpCost, sms: float, peak: float) -> float:
     return _decode_tokens(shape, blocks, floor(sms)) * s_per_token
 
 
-def rocm_attention_s(op: OpCost, sms: float, peak: float) -> float:
+def rocm_attention_s(op: OpCost, sms: float, peak: float, rows: int) -> float:
     """Seconds, at least, of vLLM's attention to the cache under ROCm; 0.0 for single queries, and
-    for other ops. peak: of 16-bit products on the whole device, FLOP/s."""
+    for other ops. peak: of 16-bit products on the whole device, FLOP/s. rows: of a block."""
     shape = op.shape
     if not isinstance(shape, AttentionDecode) or shape.q_len == 1:
         return 0.0
-    blocks = max(1, round(shape.heads / shape.kv_heads)) * ceil(shape.q_len / ROCM_ROWS)
-    s_per_token = shape.head_dim * 4 * ROCM_ROWS * sms / peak
+    blocks = max(1, round(shape.heads / shape.kv_heads)) * ceil(shape.q_len / rows)
+    s_per_token = shape.head_dim * 4 * rows * sms / peak
     return _decode_tokens(shape, blocks, floor(sms)) * s_per_token
 
 

@@ -219,4 +219,7 @@ def test_verify_steps_under_rocm_walk_at_best_at_the_peak() -> None:
         seconds = walk(decode(seqs, q_len, 8000.0, 32, 8, 128))
         assert seconds == pytest.approx(waves * 8000 * token, rel=1e-3)
     peak = compute_peak(device, "bf16")
-    assert rocm_attention_s(prompt(1000, 0), device.sms, peak) == 0.0
+    assert rocm_attention_s(prompt(1000, 0), device.sms, peak, 128) == 0.0
+    hybrid = walk_of(find_engine("vllm"), find_model("qwen3.6-27b"), device, "fp8")
+    assert hybrid is not None
+    assert hybrid(decode(1, 4, 8000.0, 32, 8, 128)) == pytest.approx(8000 * token / 4, rel=1e-3)
