@@ -83,7 +83,8 @@ def model_from_config(
     """A parsed config.json as a ModelSpec. Raises ModelConfigError naming field, value, rule."""
     if not isinstance(config, dict):
         raise FormatError(f"{name}: a model config is an object, not a {type(config).__name__}")
-    top = HfConfig.of(config, name)
+    thinker = config.get("thinker_config")  # an omni model's part that reads and writes text
+    top = HfConfig.of(thinker if isinstance(thinker, dict) else config, name)
     for mark in _DRAFTER_MARKS:
         if top.has(mark):
             raise ModelConfigError(
@@ -105,6 +106,7 @@ def _text_fields(top: HfConfig) -> tuple[TextConfig, str]:
     if top.text_config is not None:
         raw, where = top.text_config, f"{top.where}.text_config"
         inner_kind = HfConfig.of(raw, where).model_type
+        inner_kind = _KNOWN["aliases"].get(inner_kind, inner_kind)
         if kind not in WRAPPERS and inner_kind not in READERS:
             if kind in READERS:  # a text model that holds another one
                 what = shown(inner_kind or "(none)")

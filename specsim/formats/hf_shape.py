@@ -302,7 +302,7 @@ class HfConfig(ConfigObject):
     """The top of a config.json: its parts, or a text model itself."""
 
     model_type: Text = ""
-    text_config: Object | None = None
+    text_config: Object | None = either(None, "text_config", "llm_config", "language_config")
     vision_config: Object | None = None
     quantization_config: Object | None = None
 

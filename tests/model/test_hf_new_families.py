@@ -339,3 +339,25 @@ def test_spellings_of_older_families() -> None:
     assert parameters(model_from_config(OPT)).text == (
         100 * 64 + 130 * 64 + 2 * (4 * 64 * 64 + 4 * 64 + 2 * 64 * 256 + 256 + 64 + 4 * 64) + 128
     )
+
+
+QWEN = {
+    "model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 160, "hidden_act": "silu",
+}
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        {"model_type": "internvl_chat", "llm_config": QWEN},
+        {"model_type": "deepseek_vl_v2", "language_config": QWEN},
+        {"model_type": "llava", "text_config": QWEN},
+        {"model_type": "qwen2_5_omni", "thinker_config": {
+            "model_type": "qwen2_5_omni_thinker",
+            "text_config": {**QWEN, "model_type": "qwen2_5_omni_text"}}},
+    ],
+)
+def test_the_text_part_is_found_whatever_it_is_called(wrapped: dict[str, Any]) -> None:
+    text = parameters(model_from_config(QWEN, "m")).text
+    assert parameters(model_from_config(wrapped, "m")).text == text
