@@ -11,9 +11,9 @@ Which kernel it is, the engine decides (`latency.collectives`): not always the f
 kernel adds the residual and normalises besides.
 
 Parameters: floor_s, hop_s (per GPU), one_shot_frac and link_frac (shares of the link's peak per
-direction), link_gain (link_frac grows by this per doubling beyond 2 GPUs: more links busy),
-sync_s (the second shot). Between nodes every GPU moves its share through a network card of its
-own: `network` with floor_s and bytes_per_s.
+direction), link_gain (link_frac grows by this per doubling beyond 2 GPUs: more links busy; below 0
+it falls to what twice this leaves for 8 GPUs), sync_s (the second shot). Between nodes every GPU
+moves its share through a network card of its own: `network` with floor_s and bytes_per_s.
 """
 
 from math import log2
@@ -58,8 +58,13 @@ def expert_exchange(
 
 
 def _link_frac(t: Params, gpus: int) -> float:
-    # Clamped: the line was fitted on 2 to 8 GPUs, and a slow link's slope is negative.
-    return max(0.02, min(1.0, t["link_frac"] + t["link_gain"] * (log2(min(gpus, 8)) - 1.0)))
+    # Clamped: fitted on 2 to 8 GPUs. Cards that contend for a host's slots lose the same share with
+    # every doubling, down to the line's value at 8 GPUs; more links add up.
+    two, gain, doublings = t["link_frac"], t["link_gain"], log2(min(gpus, 8)) - 1.0
+    if gain < 0.0:
+        eight = max(0.02, two + 2.0 * gain)
+        return max(0.02, two * float((eight / two) ** (doublings / 2.0)))
+    return min(1.0, two + gain * doublings)
 
 
 def _network(device: Device, nbytes: float, nodes: int) -> tuple[float, float]:
