@@ -136,7 +136,7 @@ def judge_trends(runs: Sequence[Figures]) -> Stationarity:
 
 def _p_value(found: Sequence[TrendFigures]) -> float:
     """Two-sided p of the mean change."""
-    from scipy.stats import t
+    from scipy.special import stdtr
 
     changes = np.array([one["change"] for one in found], dtype=float)
     count = len(changes)
@@ -147,7 +147,7 @@ def _p_value(found: Sequence[TrendFigures]) -> float:
         degrees = found[0]["independent"] - 2
     if error is None or change == 0.0:
         return 1.0
-    return float(2 * t.sf(abs(change) / error, degrees)) if error > 0 else 0.0
+    return float(2 * stdtr(degrees, -abs(change) / error)) if error > 0 else 0.0
 
 
 def _judged(series: dict[str, Drift]) -> Stationarity:
