@@ -227,8 +227,10 @@ def _link(
             low = b
         slope = float(weights @ (value * (1.0 - value)))
         newton = b - gap / slope if slope > 0.0 else math.inf
+        if abs(newton - b) <= 1e-15 * max(1.0, abs(b)):  # b is an end of the bracket then
+            break
         following = newton if low < newton < high else 0.5 * (low + high)
-        if abs(following - b) <= 1e-15 * max(1.0, abs(b)):
+        if following == b:
             break
         b = following
     return np.asarray(1.0 / (1.0 + np.exp(-(b + latent)))), b
