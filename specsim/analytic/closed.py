@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from specsim.analytic.full_steps import FullSteps, full_seconds, full_steps
 from specsim.analytic.prompts import (
-    Beside,
+    beside,
     each_packed_s,
     mean_passes,
     packed_s,
@@ -302,7 +302,7 @@ def _mixed(
     met, dealt = 1 + (others - 1) / cycle, _dealt(system, 1.0, others + 1)
     sizes = group_sizes(others, met) if met >= dealt else [dealt]
     filled = (others + 1) * workload.computed_input / room  # steps that prompts of a cycle fill
-    prompts = Beside(system, workload, decode, room)
+    prompts = beside(system, workload, decode, room)
     # Prompts that do not fit into a step join the next one's, and no cycle has more steps than it
     # has or those that full ones take.
     full_s = prompts.full_s() * max(1.0, cycle / filled)

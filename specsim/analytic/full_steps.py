@@ -9,7 +9,7 @@ token comes every step, and a request waits where one whose place is missing wou
 
 from typing import NamedTuple
 
-from specsim.analytic.prompts import Beside, full_pass, mean_passes, prompt_shape
+from specsim.analytic.prompts import beside, full_pass, mean_passes, prompt_shape
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.latency.launches import hidden_s
@@ -51,7 +51,7 @@ def full_seconds(
     decode = system.decode_shape(decoding, workload.mean_context)
     room = max(1, system.round_tokens - decode.decode_seqs * decode.decode_q_len)
     decode_s = system.decode_step_s(decode)
-    prompts = Beside(system, workload, decode, room)
+    prompts = beside(system, workload, decode, room)
     beside_s = decode_s + prompts.full_s() * room / workload.computed_input
     if decoding >= 1 or system.parallel.pp > 1:  # other prompts keep a pipeline filled
         return FullSeconds(decode_s, beside_s, beside_s)

@@ -74,6 +74,14 @@ def open_loop(
     """
     if not (isinstance(rate, int | float) and math.isfinite(rate) and rate > 0):
         raise UsageError(f"rate is {rate!r}; it must be a positive number of requests per second")
+    key, states = ("open", workload, rate, service_cv), system.states
+    if key not in states:
+        states[key] = _steady(system, workload, rate, service_cv)
+    found: OpenState = states[key]
+    return found
+
+
+def _steady(system: System, workload: Workload, rate: float, service_cv: float) -> OpenState:
     limit = running_limit(system, workload)
     best = _capacity(system, workload, limit)
     capacity = best.request_rate

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from specsim.analytic.closed import decode_steps, request_overhead_s
 from specsim.analytic.prompts import (
-    Beside,
+    beside,
     each_packed_s,
     mean_passes,
     packed_s,
@@ -61,7 +61,7 @@ def _beside(
     decode = system.decode_shape(batch, workload.mean_context)
     steps = max(1.0, decode_steps(system, workload.output_len))
     room = room_beside(system, decode, workload.computed_input / steps)
-    prompts = Beside(system, workload, decode, room)
+    prompts = beside(system, workload, decode, room)
     wall_s = step_s / (1 - min(0.5, rate * prompts.each_s([1.0])))
     groups = system.parallel.attention_dp
     own_steps = mean_passes(workload, room, groups)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from statistics import fmean
+from typing import TypeVar
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
@@ -22,6 +23,7 @@ MAX_PASSES = 8  # of a group of prompts that are priced; of more, the first ones
 _SLICES = (-2 / 3, 0.0, 2 / 3)  # middles of three slices of a uniform law from -1 to 1
 
 Pass = tuple[PrefillChunk, ...]
+V = TypeVar("V")
 
 
 def prompt_lengths(workload: Workload, count: int = 1) -> list[int]:
@@ -130,9 +132,9 @@ def packed_s(system: System, workload: Workload, prompts: float) -> float:
     return _between(whole_s, prompts)
 
 
-def _once(system: System, key: Hashable, made: Callable[[], float]) -> float:
-    """A value of a system, which many loads and rates ask for."""
-    found: float | None = system.states.get(key)
+def _once(system: System, key: Hashable, made: Callable[[], V]) -> V:
+    """What many loads and rates ask a system for."""
+    found: V | None = system.states.get(key)
     if found is None:
         found = system.states[key] = made()
     return found
@@ -202,9 +204,16 @@ def room_beside(system: System, decode: StepShape, prompt_per_step: float) -> in
     return max(1, round(budget - decoding * each))
 
 
+def beside(system: System, workload: Workload, decode: StepShape, room: int) -> "Beside":
+    """What prompts add to the decode steps that they run in, the same at every rate. room: tokens
+    of a step that are left for them."""
+    return _once(
+        system, ("beside", workload, decode, room), lambda: Beside(system, workload, decode, room)
+    )
+
+
 class Beside:
-    """What prompts add to the decode steps that they run in. room: tokens of a step that are left
-    for them."""
+    """See `beside`, which makes it."""
 
     def __init__(
         self, system: System, workload: Workload, decode: StepShape, room: int

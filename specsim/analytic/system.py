@@ -99,7 +99,7 @@ class System(Instance):
         """Whether prompt chunks share their steps with decoding sequences."""
         return self.engine.mixed_steps and self.engine.chunked_prefill
 
-    @property
+    @cached_property
     def plans_ahead(self) -> bool:
         """Whether the next step is planned before this one's tokens are known."""
         return self.engine.plans_ahead(self.setup.method, self.spec, self.profile.kind)
@@ -136,7 +136,7 @@ class System(Instance):
         setup = self.setup if self.speculative else None
         return decode_shape(max(1, round(running)), context, setup)
 
-    @property
+    @cached_property
     def draft_share(self) -> float:
         """Share of steps in which a sequence has a draft, as the setup or the acceptance has it."""
         accepted = self.acceptance.draft_probability if self.acceptance else 1.0

@@ -130,13 +130,11 @@ def crossover_rates(
 
 
 class _Sides:
-    """One deployment and workload, with, without and in part, each state computed once."""
+    """One deployment and workload, with, without and in part."""
 
     def __init__(self, system: System, workload: Workload, slack: float) -> None:
         self.system, self.plain, self.workload, self.slack = (
             system, system.plain(), workload, slack)
-        self._states: dict[tuple[int, float], OpenState] = {}
-        self._capacities: dict[int, float] = {}
         without: dict[Part, System] = {
             "memory": swapped(system, room=self.plain),
             "steps": swapped(self.plain, room=system, prompts=system),
@@ -148,15 +146,10 @@ class _Sides:
         self.most = self.capacity(self.plain)
 
     def state(self, side: System, rate: float) -> OpenState:
-        key = id(side), rate
-        if key not in self._states:
-            self._states[key] = open_loop(side, self.workload, rate)
-        return self._states[key]
+        return open_loop(side, self.workload, rate)
 
     def capacity(self, side: System) -> float:
-        if id(side) not in self._capacities:
-            self._capacities[id(side)] = self.state(side, 1.0).capacity_rate
-        return self._capacities[id(side)]
+        return self.state(side, 1.0).capacity_rate
 
     def curve(self, rates: Sequence[float] | None) -> RateCurve:
         shown = rates or [float(f"{self.most * share / 16:.2g}") for share in SHARES]
