@@ -74,12 +74,17 @@ class Collectives(NamedTuple):
             return op
         if isinstance(shape, AllReduce):
             path, nodes = self.path(*shape[:2]), self.nodes(shape.gpus)
+            if (path, nodes) == shape[2:]:
+                return op
             return replace(op, shape=shape._replace(path=path, nodes=nodes))
         if isinstance(shape, AllGather | AllToAll):
-            return replace(op, shape=shape._replace(nodes=self.nodes(shape.gpus)))
+            nodes = self.nodes(shape.gpus)
+            return op if nodes == shape.nodes else replace(op, shape=shape._replace(nodes=nodes))
         if isinstance(shape, Experts):
             ranks = round(shape.experts / (shape.local_experts or shape.experts))
-            return replace(op, shape=shape._replace(sent=shape.sent and self.sends(ranks)))
+            if not shape.sent or self.sends(ranks):
+                return op
+            return replace(op, shape=shape._replace(sent=False))
         if isinstance(shape, ExpertExchange):
             gathered, sent, gpus, copies, prompts = shape
             nodes = self.nodes(gpus)

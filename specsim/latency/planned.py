@@ -33,8 +33,6 @@ class Kernels:
     @classmethod
     def added(cls, runs: Sequence[tuple["Kernels", int]]) -> "Kernels":
         """Of runs that follow each other, each so many times."""
-        if len(runs) == 1 and runs[0][1] == 1:
-            return runs[0][0]
         return cls(
             Sums.added((run.target, times) for run, times in runs),
             Sums.added((run.sample, times) for run, times in runs),

@@ -270,9 +270,11 @@ class LatencyModel:
 
     def _price(self, shape: StepShape) -> Kernels:
         """Everything about a step that does not depend on the engine's overheads."""
+        runs = self._apart(shape)
+        if len(runs) == 1:
+            return self._priced(self._plan(runs[0]))
         return Kernels.added([
-            (self._priced(self._plan(part)), times)
-            for part, times in Counter(self._apart(shape)).items()
+            (self._priced(self._plan(part)), times) for part, times in Counter(runs).items()
         ])
 
     def _priced(self, plan: Plan) -> Kernels:

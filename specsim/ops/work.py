@@ -41,6 +41,8 @@ class Work:
     def chunks(self, shared: bool = False) -> Iterator[tuple[int, int, bool, int]]:
         """(new tokens, tokens cached before, whether it shares a launch, how many alike) of the
         prompt chunks. They run in one call, whose launch the first pays, unless all share it."""
+        if not self.prefill:
+            return
         for (new, cached), times in Counter(self.prefill).items():
             alone = not shared
             if alone:
