@@ -112,15 +112,9 @@ class FitProblem:
 
     # ------------------------------------------------------------------ fitting
 
-    def fit(self, rows: Sequence[int] | None = None, start: Fit | None = None) -> Fit:
-        """Fit to the observations `rows` (all). start: a fit of the same problem to begin from;
-        its blind parameters and model errors are kept as they are."""
-        rows = range(len(self.observations)) if rows is None else rows
-        rows = list(rows)
-        if start is not None:
-            free = [p for p in self.parameters if p not in start.blind]
-            values, _, _ = self._solve(free, dict(start.values), rows, start.model_sd)
-            return self._result(free, values, rows, start.model_sd, start.blind)
+    def fit(self) -> Fit:
+        """Fit to all observations."""
+        rows = list(range(len(self.observations)))
         seen = {i for touched in self._touch for i in touched}
         if not seen:
             raise CalibrationError("none of the points depends on a parameter of the fit")
@@ -155,24 +149,31 @@ class FitProblem:
         def at(x: Floats) -> dict[Parameter, float]:
             return {**fixed, **{p: math.exp(v) for p, v in zip(free, x, strict=True)}}
 
-        cache: dict[bytes, Floats] = {}
+        known: dict[bytes, Floats] = {}  # the last of each
+        slopes: dict[bytes, Floats] = {}
 
         def logs(x: Floats) -> Floats:
             key = x.tobytes()
-            if key not in cache:
-                cache.clear()
-                cache[key] = self.logs(at(x), rows)
-            return cache[key]
+            if key not in known:
+                known.clear()
+                known[key] = self.logs(at(x), rows)
+            return known[key]
+
+        def bare(x: Floats) -> Floats:
+            key = x.tobytes()
+            if key not in slopes:
+                slopes.clear()
+                slopes[key] = self.jacobian(free, at(x), logs(x), rows)
+            return slopes[key]
 
         def residuals(x: Floats) -> Floats:
             z = (logs(x) - self._log[rows]) / sd
             return np.concatenate([_soft(z), (x - centre) / width])
 
         def jacobian(x: Floats) -> Floats:
-            here = logs(x)
-            z = (here - self._log[rows]) / sd
+            z = (logs(x) - self._log[rows]) / sd
             slope = _soft_slope(z) / sd
-            own = self.jacobian(free, at(x), here, rows) * slope[:, None]
+            own = bare(x) * slope[:, None]
             return np.concatenate([own, np.diag(1.0 / width)])
 
         if not free:
@@ -183,10 +184,8 @@ class FitProblem:
             residuals, x0, jac=jacobian, bounds=(low, high), x_scale="jac", xtol=1e-7, ftol=1e-8,
             max_nfev=60,
         ).x
-        here = self.logs(at(x), rows)
-        bare = self.jacobian(free, at(x), here, rows)
-        z = (here - self._log[rows]) / sd
-        return at(x), bare, 1.0 / (sd * (1.0 + z * z) ** 0.25)
+        z = (logs(x) - self._log[rows]) / sd
+        return at(x), bare(x), 1.0 / (sd * (1.0 + z * z) ** 0.25)
 
     def _sd(self, rows: Sequence[int], model_sd: Mapping[str, float]) -> Floats:
         own = np.array([model_sd[self.observations[i].kind] for i in rows])
@@ -234,20 +233,22 @@ class FitProblem:
     def leave_out(
         self, fit: Fit, tell: Callable[[int, int], None] | None = None
     ) -> dict[str, list[float]]:
-        """Errors (predicted / measured - 1) of each group's points, fitted without the group."""
+        """Errors (predicted / measured - 1) of each group's points, fitted without the group from
+        `fit` on, whose blind parameters and model errors are kept."""
         groups: dict[str, list[int]] = defaultdict(list)
         for i, observation in enumerate(self.observations):
             groups[observation.group].append(i)
         out: dict[str, list[float]] = {}
         if len(groups) < 2:
             return out
+        free = [p for p in self.parameters if p not in fit.blind]
         for number, (name, left) in enumerate(groups.items()):
             if tell is not None:
                 tell(number, len(groups))
             gone = set(left)
             rest = [i for i in range(len(self.observations)) if i not in gone]
-            other = self.fit(rest, fit)
-            here = self.logs(other.values, left)
+            values = self._solve(free, fit.values, rest, fit.model_sd)[0]
+            here = self.logs(values, left)
             out[name] = (np.exp(here - self._log[left]) - 1).tolist()
         return out
 
