@@ -141,12 +141,20 @@ def test_type_checkers_see_every_function_and_every_key(tmp_path: Path) -> None:
     keys.write_text("\n".join(lines) + "\n", encoding="utf-8")
     wrong = tmp_path / "wrong.py"
     wrong.write_text(
-        "import specsim\nprint(specsim.predict('m').gpuu)\nx: int = specsim.predict('m').gpu\n",
+        "import specsim\n"
+        "print(specsim.predict('m').gpuu)\n"
+        "x: int = specsim.predict('m').gpu\n"
+        "specsim.predict('m', concurency=1)\n"
+        "reveal_type(specsim.predict('m', concurrency=[1, 2]).points[0].speedup)\n"
+        "reveal_type(specsim.calibrate('m', from_='x'))\n",
         encoding="utf-8",
     )
-    settings = ["--strict", "--follow-imports=silent", "--no-incremental",
-                f"--config-file={ROOT / 'pyproject.toml'}"]
-    out, _, code_of = mypy_api.run([str(USER_CODE), str(keys), *settings])
-    assert code_of == 0, out
-    out, _, _ = mypy_api.run([str(wrong), *settings])
-    assert 'has no attribute "gpuu"' in out and "Incompatible types" in out
+    out, _, _ = mypy_api.run([
+        str(USER_CODE), str(keys), str(wrong), "--strict", "--follow-imports=silent",
+        "--no-incremental", f"--config-file={ROOT / 'pyproject.toml'}",
+    ])
+    *told, summary = out.splitlines()
+    assert summary.startswith("Found 3 errors in 1 file "), out
+    assert {line.partition(":")[0] for line in told} == {str(wrong)}, out
+    assert 'has no attribute "gpuu"' in out and "Incompatible types" in out and "concurency" in out
+    assert "float" in told[-2] and "Calibration" in told[-1]

@@ -193,24 +193,6 @@ def test_rows_frames_and_notebooks(monkeypatch: pytest.MonkeyPatch) -> None:
         result.to_frame("arrow")
 
 
-@pytest.mark.slow
-def test_users_type_checkers_see_the_functions(tmp_path: Path) -> None:
-    mypy_api = pytest.importorskip("mypy.api")
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import specsim\n"
-        "r = specsim.predict('m', concurrency=[1, 2])\n"
-        "reveal_type(r.points[0].speedup)\n"
-        "reveal_type(specsim.calibrate('m', from_='x'))\n"
-        "specsim.predict('m', concurency=1)\n",
-        encoding="utf-8",
-    )
-    out, _, _ = mypy_api.run([str(script), "--follow-imports=silent", "--no-incremental",
-                              f"--config-file={ROOT / 'pyproject.toml'}"])
-    assert '"builtins.float"' in out or '"float"' in out
-    assert "Calibration" in out and "concurency" in out
-
-
 def test_notebook_tables_escape_what_they_show() -> None:
     result = specsim.predict("qwen3.6-27b", concurrency=1)
     evil = "<script>alert(1)</script>"

@@ -158,13 +158,14 @@ def test_duration_stops_an_endless_load():
 
 
 @pytest.mark.slow
-def test_a_million_requests():
+def test_more_requests_than_sixteen_bits_count():
     """Nothing is lost, however many."""
-    times = (i * 1e-3 for i in range(1_000_000))
+    count = 200_000
+    times = (i * 1e-3 for i in range(count))
     result = simulate(
         config(num_kv_blocks=100_000, max_num_seqs=256),
         OpenLoop(requests_of(times, 8, 2, 0)),
         Linear(1e-3),
     )
-    assert len(result.records) == 1_000_000
-    assert result.summary()["requests"]["finished"] == 1_000_000
+    assert len(result.records) == count
+    assert result.summary()["requests"]["finished"] == count
