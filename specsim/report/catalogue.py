@@ -58,18 +58,18 @@ def models_section(entries: Sequence[CatalogueEntry], drafters: bool) -> Section
     rows = [
         [
             entry.name,
-            entry.family,
             entry.weights,
             f"{entry.parameters / 1e9:.4g}",
             f"{entry.active_parameters / 1e9:.3g}",
             "yes" if entry.has_mtp else "-",
+            entry.family,
             ", ".join(entry.drafters) or "-",
         ]
         for entry in entries
     ]
-    headers = ["model", "family", "weights", "size", "active", "MTP", "drafters"]
-    units = ["", "", "", "B", "B", "", ""]
-    return Section("", "", [Table(headers, rows, units=units, detail=1), Lines([LEGEND])])
+    headers = ["model", "weights", "size", "active", "MTP", "family", "drafters"]
+    units = ["", "", "B", "B", "", "", ""]
+    return Section("", "", [Table(headers, rows, units=units, detail=2), Lines([LEGEND])])
 
 
 def model_section(shown: Mapping[str, object]) -> Section:
