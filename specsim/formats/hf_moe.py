@@ -196,8 +196,11 @@ def mimo_v2(f: TextConfig) -> ModelPlan:
     mention; where they do (num_nextn_predict_layers) that number counts.
     """
     f.require("n_shared_experts", (0,), "a shared expert is not known for this family")
-    f.require("sliding_window_size", (f.sliding_window,), "must equal sliding_window")
-    f.require("attention_chunk_size", (f.sliding_window,), "must equal sliding_window")
+    # transformers counts the token itself in sliding_window when it saves a file
+    known = (f.sliding_window, (f.sliding_window or 0) - 1)
+    f.costs_nothing("layer_types", "mlp_layer_types")  # the patterns say it
+    f.require("sliding_window_size", known, "must equal sliding_window")
+    f.require("attention_chunk_size", known, "must equal sliding_window")
     count, norms = f.num_hidden_layers, 2 * f.hidden_size
     windowed = pattern(f, "hybrid_layer_pattern", count)
     sparse = pattern(f, "moe_layer_freq", count)

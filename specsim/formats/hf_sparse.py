@@ -145,6 +145,24 @@ _V4_NAMES = LayerNames(
 )
 
 
+_V4_KINDS = {
+    "sliding_attention": 0, "compressed_sparse_attention": _CSA,
+    "heavily_compressed_attention": _HCA,
+}
+
+
+def _v4_saved(f: TextConfig, count: int) -> TextConfig:
+    """The ratios, and the layers with hashed routing, of a file that transformers wrote: from its
+    kinds of layers."""
+    if f.has("compress_ratios") or not f.has("layer_types"):
+        return f
+    kinds = listed_kinds(f, count, tuple(_V4_KINDS))
+    rates = {name: ratio for name, ratio in _V4_KINDS.items() if ratio}
+    f.require("compress_rates", (rates,), f"must be {rates}")
+    f = f.with_default("compress_ratios", [_V4_KINDS[kind] for kind in kinds])
+    return f.with_default("num_hash_layers", (f.mlp_layer_types or ()).count("hash_moe"))
+
+
 @family("deepseek_v4", "deepseek_ref")
 def deepseek_v4(f: TextConfig) -> ModelPlan:
     """Compressed sparse attention, hyper-connections, an MTP layer or DSpark stages. The first
@@ -152,7 +170,9 @@ def deepseek_v4(f: TextConfig) -> ModelPlan:
     only weighs them. Engines keep the cache in FP8 whatever the weights are in."""
     f.require("num_key_value_heads", (1,), "key and value are one latent of all heads")
     f.costs_nothing("hc_sinkhorn_iters", "compress_rope_theta")
-    count, hidden, ratios = f.num_hidden_layers, f.hidden_size, f.compress_ratios
+    count, hidden = f.num_hidden_layers, f.hidden_size
+    f = _v4_saved(f, count)
+    ratios = f.compress_ratios
     streams, moe = HyperConnections(f.hc_mult), sigmoid_moe(f)
     if len(ratios) < count or set(ratios) - {0, _CSA, _HCA} or any(ratios[count:]):
         raise f.fail(
