@@ -9,7 +9,7 @@ not on how fast the system answers. `begun`: in a settled run everybody is met a
 his life.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -265,20 +265,23 @@ def _after(habits: ChatBehaviour, now: Begun) -> Begun:
     return Begun(now.calls, following, at_s, context, old)
 
 
+@lru_cache(maxsize=16)
 def played_turns(
     behaviour: ChatBehaviour, last_s: float, *, thinking: bool, settled: bool = False
-) -> Iterator[PlayedTurn]:
+) -> tuple[PlayedTurn, ...]:
     """What PLAYED_USERS users send until `last_s`, if answers come at PLAYED_TOK_S: they are the
     users of a run with seed 0."""
+    played = []
     for number in range(PLAYED_USERS):
         generator = user_stream(0, number)
         now = begun(behaviour, generator, thinking=thinking, settled=settled)
         while now.at_s < last_s:
-            yield PlayedTurn(
+            played.append(PlayedTurn(
                 now.at_s, now.context + now.call.message_tokens, now.old, now.call.output_tokens,
                 now.pause_s(behaviour),
-            )
+            ))
             now = _after(behaviour, now)
+    return tuple(played)
 
 
 def chat_contexts(
