@@ -10,7 +10,6 @@ another kernel would be faster; where none holds, the engine's own kernel. A rul
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from math import ceil
 from typing import NamedTuple
 
@@ -70,29 +69,31 @@ class Collectives(NamedTuple):
         if isinstance(shape, Elementwise):
             after = shape.after
             if after and self.nodes(after.gpus) == 1 and self.path(*after[:2]) == "fused":
-                return replace(op, count=0.0)
+                return op.called(shape, 0.0)
             return op
         if isinstance(shape, AllReduce):
             path, nodes = self.path(*shape[:2]), self.nodes(shape.gpus)
             if (path, nodes) == shape[2:]:
                 return op
-            return replace(op, shape=shape._replace(path=path, nodes=nodes))
+            return op.called(shape._replace(path=path, nodes=nodes), op.count)
         if isinstance(shape, AllGather | AllToAll):
             nodes = self.nodes(shape.gpus)
-            return op if nodes == shape.nodes else replace(op, shape=shape._replace(nodes=nodes))
+            if nodes == shape.nodes:
+                return op
+            return op.called(shape._replace(nodes=nodes), op.count)
         if isinstance(shape, Experts):
             ranks = round(shape.experts / (shape.local_experts or shape.experts))
             if not shape.sent or self.sends(ranks):
                 return op
-            return replace(op, shape=shape._replace(sent=False))
+            return op.called(shape._replace(sent=False), op.count)
         if isinstance(shape, ExpertExchange):
             gathered, sent, gpus, copies, prompts = shape
             nodes = self.nodes(gpus)
             if self.sends(gpus):
                 crossing = nodes_reached(copies, nodes) / copies if prompts else 1.0
                 there = AllToAll(sent / 2, gpus, nodes, crossing)
-                return replace(op, shape=there, count=2 * op.count)
-            return replace(op, shape=AllReduce(gathered, gpus, self.path(gathered, gpus)))
+                return op.called(there, 2 * op.count)
+            return op.called(AllReduce(gathered, gpus, self.path(gathered, gpus)), op.count)
         return op
 
     def sends(self, gpus: int) -> bool:

@@ -10,7 +10,6 @@ rows) and `group_context` (attention over the cache, recurrent state).
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 from specsim.methods.base import method_of
@@ -129,7 +128,7 @@ def group_rows(
     apart = any(extra.parts_sum_and_norm for extra in group.extras)
     if par.tp > 1 and par.attention_dp == 1 and not apart:
         after_sum = Elementwise(norm.bytes, AllReduce(own_bytes, par.tp))
-        summed = replace(norm, shape=after_sum)
+        summed = norm.called(after_sum, count)
     before: list[OpCost] = []
     after: list[OpCost] = []
     if mixer is not None:
@@ -339,4 +338,4 @@ def context_kv_ops(
 
 def repeat(op: OpCost, times: float) -> OpCost:
     """The op called `times` as often."""
-    return replace(op, count=op.count * times)
+    return op.called(op.shape, op.count * times)
