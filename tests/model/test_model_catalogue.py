@@ -119,6 +119,11 @@ def test_quantised_forms_have_the_shapes_of_their_base() -> None:
         ("lmsys/vicuna-7b-v1.5", "Vicuna-7B-v1.3", "bf16"),
         (" qwen3_8b ", "Qwen3-8B", "bf16"),
         ("Qwen3-Coder-Next (80B-A3B)", "Qwen3-Coder-Next", "bf16"),
+        ("mistral-small-2409", "Mistral-Small-Instruct-2409", "bf16"),
+        ("huggyllama/llama-7b", "LLaMA-7B", "bf16"),
+        ("Qwen/Qwen2.5-VL-7B-Instruct-AWQ", "Qwen2.5-VL-7B-Instruct", "int4"),
+        ("allenai/Olmo-3-7B-Think", "OLMo-3-7B", "bf16"),
+        ("MiniMaxAI/MiniMax-M1-80k", "MiniMax-Text-01", "bf16"),
         # known without the ending: the usual rules, which the notes say
         ("Qwen/Qwen3-14B-FP8", "Qwen3-14B", "fp8_block"),
         ("RedHatAI/Qwen3-14B-FP8-dynamic", "Qwen3-14B", "fp8"),
