@@ -242,13 +242,15 @@ def serve(start: Choice, port: int, browser: bool, told: Callable[[str], None]) 
 @contextlib.contextmanager
 def _collected_when_asked() -> Iterator[None]:
     """Python looks for garbage where the application says so, not in the middle of an answer: among
-    remembered prices that took up to 0.35 s, and found none."""
-    on = gc.isenabled()
-    gc.freeze()
+    remembered prices that took up to 0.35 s, and found none. What a caller froze stays frozen."""
+    on, frozen = gc.isenabled(), gc.get_freeze_count()
+    if not frozen:
+        gc.freeze()
     gc.disable()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
         if on:
             gc.enable()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import random
 import shlex
@@ -21,7 +22,7 @@ import specsim
 from specsim.commands import app as command_line
 from specsim.errors import UsageError
 from specsim.explore import fields
-from specsim.explore.app import MAX_BODY_BYTES, create_app
+from specsim.explore.app import MAX_BODY_BYTES, _collected_when_asked, create_app
 from specsim.options.declare import declared
 from specsim.options.prediction import ExploreCommand, PredictOptions
 from specsim.report.plots import Panel, Series
@@ -336,6 +337,13 @@ def test_a_port_in_use_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         port = taken.getsockname()[1]
         done = CliRunner().invoke(command_line, ["explore", "--no-browser", "--port", str(port)])
     assert isinstance(done.exception, UsageError) and "choose another --port" in str(done.exception)
+
+
+def test_what_a_caller_froze_stays_frozen() -> None:
+    gc.freeze()
+    with _collected_when_asked():
+        assert not gc.isenabled() and gc.get_freeze_count()
+    assert gc.isenabled() and gc.get_freeze_count()
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
