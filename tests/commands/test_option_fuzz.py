@@ -69,7 +69,7 @@ MTP = ("qwen3.6-27b", "--weights=fp8", "--method=mtp")
 # which those that start many processes have few values above.
 COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "pareto": (("qwen3-8b", "--ks=0,2", "--tps=1"), (*SYSTEM, "--concurrency", "--pps", "--gpus")),
-    "pareto --at": (("qwen3-8b", "--at=50tok/s", "--ks=0,2"), ()),
+    "pareto --at": (("qwen3-8b", "--at=50tok/s", "--ks=0,2", "--tps=1"), ()),
     "capacity": (
         ("llama-3.1-8b", "--ladder=1", "--duration=1", "--jobs=1", "--no-baseline",
          "--replications=2", "--slo=ttft_p95=1"),
