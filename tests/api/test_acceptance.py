@@ -17,6 +17,7 @@ from specsim.methods.base import METHODS, find_method
 from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import catalogue_root, find_model, list_drafters, list_models, variant
 from specsim.model.spec import ModelSpec
+from specsim.ops.work import split_fault
 from specsim.options.groups import DeploymentOptions
 from specsim.options.prediction import PredictOptions
 from specsim.options.tuning import TuneOptions
@@ -61,8 +62,10 @@ def test_every_drafter_of_the_catalogue_drafts_for_its_targets() -> None:
     for entry in list_drafters():
         method = next(m.name for m in METHODS.values() if entry.kind in m.drafter_kinds)
         for target in entry.targets:
+            layers = find_model(target).layers
+            tp = next(gpus for gpus in (8, 4, 2, 1) if not split_fault(layers, gpus))
             try:
-                system = built(model=target, method=method, draft=entry.name, tp=8)
+                system = built(model=target, method=method, draft=entry.name, tp=tp)
             except CapacityError:
                 continue
             assert system.speculative and system.acceptance is not None
