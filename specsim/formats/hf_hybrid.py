@@ -207,11 +207,6 @@ def _relu2_moe(f: TextConfig) -> MoE:
     )
 
 
-def state_dtype(f: TextConfig) -> str:
-    """In which engines keep the state of Mamba layers."""
-    return _state_dtype(f, "mamba_ssm_cache_dtype", f.mamba_ssm_cache_dtype)
-
-
 def mamba2(f: TextConfig) -> Mamba2:
     n_heads = f.mamba_num_heads
     groups = f.n_groups
@@ -220,7 +215,7 @@ def mamba2(f: TextConfig) -> Mamba2:
     return Mamba2(
         n_heads=n_heads, head_dim=f.mamba_head_dim, n_groups=groups, state_size=f.ssm_state_size,
         conv_kernel=f.conv_kernel,
-        state_dtype=state_dtype(f),
+        state_dtype=_state_dtype(f, "mamba_ssm_cache_dtype", f.mamba_ssm_cache_dtype),
         conv_bias=f.use_conv_bias, proj_bias=f.use_bias,
     )
 

@@ -12,7 +12,7 @@ from specsim.formats.hf_common import (
     mlp,
     plan,
 )
-from specsim.formats.hf_hybrid import mamba2, state_dtype
+from specsim.formats.hf_hybrid import mamba2
 from specsim.formats.hf_plan import LayerNames, LayerPlan, ModelPlan, Modules, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.feedforward import DenseMLP, FeedForward, MoE
@@ -109,7 +109,7 @@ def _mamba1(f: TextConfig, *, norms: bool) -> Mamba1:
     hidden, auto = f.hidden_size, f.mamba_dt_rank
     rank = -(-hidden // 16) if isinstance(auto, str) else auto
     return Mamba1(
-        f.mamba_expand * hidden, f.ssm_state_size, rank, f.conv_kernel, state_dtype(f),
+        f.mamba_expand * hidden, f.ssm_state_size, rank, f.conv_kernel,
         conv_bias=f.use_conv_bias, proj_bias=f.use_bias, norms=norms,
     )
 

@@ -28,7 +28,13 @@ one warp on each scheduler of its SM, so elsewhere it is taken in proportion to 
 the loop over keys: those of this kernel compiled for sm_90 (Triton 3.6, 4 warps, tiles of 32 keys)
 are 817 and 892 for a 16-bit cache at widths 256 and 512, 867 and 1371 for an fp8 cache with fp8
 queries. The same compilation gives the registers, 174 to 255 a thread, of which two blocks fit on
-an SM.
+an SM. The narrower of these layers have a window, whose masks are instructions too.
+
+Models whose layers all have sinks (gpt-oss) run on it before Hopper and on RTX Blackwell as well:
+FlashAttention 2 has none, FlashInfer on data-centre Blackwell alone (`supports_sink` in
+flash_attn.py and flashinfer.py). Their loops, compiled so, are in SINK_LOOPS. Their registers, 59
+to 96, leave room for more blocks than schedulers can issue for: four loops of 250 instructions take
+about the cycles that one lasts. Their prompts stay at the kernel model's price.
 
 **FlashAttention 2** is what vLLM runs before Hopper and on RTX Blackwell with a 16-bit cache and no
 sinks (`flash2_arches`; fa_utils.py, flash_attn_interface.py of the same wheel, and its kernel
@@ -48,10 +54,13 @@ the width (validation/data/other_gpus/attn_prefill.csv.gz). One block fills an S
 the A100, finish no sooner.
 
 **ROCm.** There vLLM gives sequences of several queries to its kernel for prompts behind a cached
-prefix, single ones to paged attention, which splits (`rocm_arches`; the same wheel: rocm.py,
-chunked_prefill_paged_decode.py, prefix_prefill.py): a block takes up to 128 queries of one query
-head, padded to 128 (32 where recurrent layers make cache blocks of odd sizes). Nothing of it was
-measured: a token takes its products at the peak, at least.
+prefix (`rocm_arches`; the same wheel: rocm.py, chunked_prefill_paged_decode.py,
+prefix_prefill.py): a block takes up to 128 queries of one query head, padded to 128 (32 where
+recurrent layers make cache blocks of odd sizes). Single queries go to paged attention, which splits
+where its native kernel takes them (`use_rocm_custom_paged_attention`: no window, even blocks, up to
+16 query heads on a KV head; CDNA heads 64 or 128 wide, RDNA 128 wide, at least 3 heads, 16-bit
+cache), else to a kernel where a block takes the heads of a KV head, padded to 16, over the whole
+context. Nothing of it was measured: a token takes its products at the peak, at least.
 """
 
 from collections.abc import Callable, Sequence
@@ -71,6 +80,12 @@ from specsim.roofline import compute_peak
 # Instructions of the loop over keys per tile: constant, and per 256 columns of a head.
 LOOP_INSTRUCTIONS = {"bf16": (742.0, 75.0), "fp8": (363.0, 504.0)}
 MEASURED = ("bf16", 512)  # what s_per_token is stated for
+# The same by dtype of the cache and whether there is a window, and of MEASURED in that compilation.
+SINK_LOOPS = {
+    ("bf16", False): (142.0, 423.0), ("bf16", True): (150.0, 712.0),
+    ("fp8", False): (151.0, 613.0), ("fp8", True): (167.0, 721.0),
+}
+SINK_MEASURED, SINK_BLOCKS = 988.0, 4
 BLOCK_ROWS = 16  # query rows of a block
 SMALLEST_GRID = 128  # blocks from which single queries are no longer split
 FLASH2_ROWS = 64  # queries of a block of FlashAttention 2
@@ -87,21 +102,27 @@ def walk_of(
     engine: EngineProfile, spec: ModelSpec, profile: HardwareProfile, kv_dtype: str
 ) -> Walk | None:
     """How attention to a cache walks it where the engine's kernel does not split it; None where
-    it does. Sinks are taken by other kernels than FlashAttention 2."""
+    it does."""
     if engine.unsplit(spec.family, profile.arch, kv_dtype):
         return partial(
             unsplit_attention_s, sms=profile.sms, s_per_token=engine.unsplit_verify_s_per_token,
             blocks_per_sm=engine.unsplit_blocks_per_sm,
         )
-    mixers = [group.mixer for group in spec.layers]
-    if any(isinstance(m, Attention) and m.sinks for m in mixers):
+    sinks = {g.mixer.sinks for g in spec.layers if isinstance(g.mixer, Attention)}
+    if sinks == {True} and profile.arch in engine.flash2_arches:
+        return partial(
+            sinks_attention_s, sms=profile.sms, s_per_token=engine.unsplit_verify_s_per_token
+        )
+    if True in sinks:  # other kernels, which were not read
         return None
     peak = compute_peak(profile, "bf16")
     if profile.arch in engine.flash2_arches and kv_dtype == "bf16":
         return partial(flash2_attention_s, sms=profile.sms, peak=peak)
     if profile.arch in engine.rocm_arches:
-        rows = ROCM_ODD_ROWS if kind_of_target(spec) == "recurrent" else ROCM_ROWS
-        return partial(rocm_attention_s, sms=profile.sms, peak=peak, rows=rows)
+        return partial(
+            rocm_attention_s, sms=profile.sms, peak=peak, cdna=profile.arch.startswith("cdna"),
+            odd=kind_of_target(spec) == "recurrent",
+        )
     return None
 
 
@@ -122,13 +143,25 @@ def flash2_attention_s(op: OpCost, sms: float, peak: float) -> float:
     return _decode_tokens(shape, blocks, floor(sms)) * s_per_token
 
 
-def rocm_attention_s(op: OpCost, sms: float, peak: float, rows: int) -> float:
-    """Seconds, at least, of vLLM's attention to the cache under ROCm; 0.0 for single queries, and
-    for other ops. peak: of 16-bit products on the whole device, FLOP/s. rows: of a block."""
+def rocm_attention_s(op: OpCost, sms: float, peak: float, *, cdna: bool, odd: bool) -> float:
+    """Seconds, at least, of vLLM's attention to the cache under ROCm; 0.0 where it is split, and
+    for other ops. peak: of 16-bit products on the whole device, FLOP/s. odd: cache blocks are no
+    power of two."""
     shape = op.shape
-    if not isinstance(shape, AttentionDecode) or shape.q_len == 1:
+    if not isinstance(shape, AttentionDecode):
         return 0.0
-    blocks = max(1, round(shape.heads / shape.kv_heads)) * ceil(shape.q_len / rows)
+    shared = max(1, round(shape.heads / shape.kv_heads))
+    if shape.q_len > 1:
+        rows = ROCM_ODD_ROWS if odd else ROCM_ROWS
+        blocks = shared * ceil(shape.q_len / rows)
+    else:
+        if cdna:
+            fits = shape.head_dim in (64, 128) and shared <= 16
+        else:
+            fits = shape.head_dim == 128 and 3 <= shared <= 16 and shape.fmt == "bf16"
+        if fits and not (odd or shape.windowed):
+            return 0.0
+        blocks, rows = 1, max(BLOCK_ROWS, 2 ** ceil(log2(shared)))
     s_per_token = shape.head_dim * 4 * rows * sms / peak
     return _decode_tokens(shape, blocks, floor(sms)) * s_per_token
 
@@ -143,16 +176,11 @@ def unsplit_attention_s(
     shape = op.shape
     if not isinstance(shape, AttentionDecode | AttentionPrefill):
         return 0.0
-    queries = max(1, int(BLOCK_ROWS * shape.kv_heads // shape.heads))  # of one block
     slots = max(1, floor(sms * blocks_per_sm))
     s_per_token *= _instructions(shape.fmt, shape.head_dim) / _instructions(*MEASURED)
     if isinstance(shape, AttentionDecode):
-        if (
-            shape.q_len == 1 and not shape.beside_prompts
-            and shape.seqs * shape.kv_heads <= SMALLEST_GRID
-        ):
-            return 0.0
-        return _decode_tokens(shape, ceil(shape.q_len / queries), slots) * s_per_token
+        return _triton_tokens(shape, slots) * s_per_token
+    queries = _queries(shape)
     new, window = shape.new, shape.window
     longest = 0.0 if shape.shared_launch else shape.cached + new
     keys = shape.cached + 0.5 * (new + 1)
@@ -160,6 +188,30 @@ def unsplit_attention_s(
         longest, keys = min(longest, window), min(keys, window)
     blocks = shape.kv_heads * ceil(new / queries)
     return max(longest, blocks * keys / slots) * s_per_token
+
+
+def sinks_attention_s(op: OpCost, sms: float, s_per_token: float) -> float:
+    """The same for decoding sequences of a model with sinks; 0.0 for other ops."""
+    shape = op.shape
+    if not isinstance(shape, AttentionDecode):
+        return 0.0
+    fmt = "fp8" if shape.fmt == "fp8" else "bf16"
+    constant, per_256 = SINK_LOOPS[fmt, shape.windowed]
+    s_per_token *= (constant + per_256 * shape.head_dim / 256) / SINK_MEASURED
+    return _triton_tokens(shape, max(1, floor(sms * SINK_BLOCKS))) * s_per_token
+
+
+def _queries(shape: AttentionDecode | AttentionPrefill) -> int:
+    """Of one block of Triton attention."""
+    return max(1, int(BLOCK_ROWS * shape.kv_heads // shape.heads))
+
+
+def _triton_tokens(shape: AttentionDecode, slots: int) -> float:
+    """Tokens that Triton attention walks one after the other; 0.0 where it splits the cache."""
+    few = shape.seqs * shape.kv_heads <= SMALLEST_GRID
+    if shape.q_len == 1 and not shape.beside_prompts and few:
+        return 0.0
+    return _decode_tokens(shape, ceil(shape.q_len / _queries(shape)), slots)
 
 
 def _instructions(fmt: str, head_dim: float) -> float:

@@ -1,7 +1,9 @@
 """Further mixers whose state has a fixed size: lightning attention and Mamba-1.
 
 Definitions: transformers 5.24 `modeling_minimax.py` and `modeling_jamba.py` (Apache-2.0). Widths
-are in elements.
+are in elements. vLLM keeps these states in the model's own dtype unless its server is told
+otherwise (0.25.1: mamba_utils.py, `MambaStateDtypeCalculator`; no config of these models changes
+it).
 """
 
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ class LightningAttention(Mixer):
 
     n_heads: int
     head_dim: int
-    state_dtype: str = "fp32"
+    state_dtype: str = "bf16"
     weight: WeightFormat = BF16
 
     @property
@@ -51,7 +53,7 @@ class Mamba1(Mixer):
     state_size: int
     rank: int
     conv_kernel: int = 4
-    state_dtype: str = "fp32"
+    state_dtype: str = "bf16"
     conv_bias: bool = True
     proj_bias: bool = False
     norms: bool = True

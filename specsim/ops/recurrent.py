@@ -208,7 +208,8 @@ def mamba1_rows(
         summed = AllReduce(moved, tp)
         before.append(OpCost(f"{prefix}.select_sum", summed, act_bytes=moved, count=count))
     if a.norms:
-        before.append(elementwise(f"{prefix}.norms", ACT_BYTES * rows * 2 * a.selection, 3 * count))
+        moved = ACT_BYTES * rows * 2 * a.selection / 3  # the three together read and write it once
+        before.append(elementwise(f"{prefix}.norms", moved, 3 * count))
     after = (
         elementwise(f"{prefix}.gate", ACT_BYTES * rows * 3 * inner, count, small),
         gemm(f"{prefix}.out", rows, hidden, inner, a.weight, count),

@@ -206,7 +206,32 @@ def test_who_runs_flash_attention_2() -> None:
     for name in ("h100-sxm", "b200", "t4", "gaudi2"):
         assert walk_of(vllm, llama, load_profile(name), "bf16") is None
     assert walk_of(find_engine("sglang"), llama, A100, "bf16") is None
-    assert walk_of(vllm, find_model("gpt-oss-20b"), A100, "bf16") is None  # sinks
+    oss, sinks = find_model("gpt-oss-20b"), []
+    for name in ("a100-80gb", "l40s", "rtx-pro-6000", "h100-sxm", "b200", "mi300x"):
+        walk = walk_of(vllm, oss, load_profile(name), "bf16")
+        sinks.append(walk is not None)
+    assert sinks == [True, True, True, False, False, False]
+    assert walk_of(find_engine("sglang"), oss, A100, "bf16") is None
+
+
+def test_sinks_before_hopper_are_walked_by_triton() -> None:
+    """gpt-oss: 64 query heads on 8 KV heads, 64 wide; loops of 248 and 328 instructions (304 and
+    347 of an fp8 cache) where the one that 84 ns are stated for has 988 in the same compilation."""
+    walk = walk_of(find_engine("vllm"), find_model("gpt-oss-20b"), A100, "bf16")
+    assert walk is not None
+    full = decode(1, 4, 1000.0, 64, 8, 64)
+    for windowed, fmt, loop in (
+        (False, "bf16", 248), (True, "bf16", 328), (False, "fp8", 304), (True, "fp8", 347)
+    ):
+        op = OpCost("attn", full.shape._replace(windowed=windowed, fmt=fmt))
+        assert walk(op) == pytest.approx(1000 * WIDE * loop / 988, rel=0.01)
+    # Two queries a block, 16 blocks a sequence of four queries, 432 at a time on 108 SMs.
+    assert walk(decode(27, 4, 1000.0, 64, 8, 64)) == pytest.approx(walk(full))
+    assert walk(decode(28, 4, 1000.0, 64, 8, 64)) == pytest.approx(2 * walk(full))
+    # Single queries of up to 16 sequences are split.
+    assert walk(decode(16, 1, 1000.0, 64, 8, 64)) == 0.0
+    assert walk(decode(17, 1, 1000.0, 64, 8, 64)) == pytest.approx(walk(full))
+    assert walk(prompt(1000, 0)) == 0.0
 
 
 def test_verify_steps_under_rocm_walk_at_best_at_the_peak() -> None:
@@ -219,7 +244,32 @@ def test_verify_steps_under_rocm_walk_at_best_at_the_peak() -> None:
         seconds = walk(decode(seqs, q_len, 8000.0, 32, 8, 128))
         assert seconds == pytest.approx(waves * 8000 * token, rel=1e-3)
     peak = compute_peak(device, "bf16")
-    assert rocm_attention_s(prompt(1000, 0), device.sms, peak, 128) == 0.0
+    assert rocm_attention_s(prompt(1000, 0), device.sms, peak, cdna=True, odd=False) == 0.0
     hybrid = walk_of(find_engine("vllm"), find_model("qwen3.6-27b"), device, "fp8")
     assert hybrid is not None
     assert hybrid(decode(1, 4, 8000.0, 32, 8, 128)) == pytest.approx(8000 * token / 4, rel=1e-3)
+
+
+def test_single_queries_under_rocm_walk_where_no_native_kernel_takes_them() -> None:
+    """use_rocm_custom_paged_attention of vLLM 0.25.1; else a block of 16 rows for each KV head."""
+    device = load_profile("mi300x")
+    peak = compute_peak(device, "bf16")
+
+    def alone(op: OpCost, *, cdna: bool = True, odd: bool = False) -> float:
+        return rocm_attention_s(op, device.sms, peak, cdna=cdna, odd=odd)
+
+    usual, wide = decode(1, 1, 8000.0, 32, 8, 128), decode(1, 1, 8000.0, 16, 2, 256)
+    row_token = 4 * 128 / (1307.4e12 / 304)
+    assert alone(usual) == alone(decode(64, 1, 8000.0, 64, 8, 64)) == 0.0
+    assert alone(wide) == pytest.approx(8000 * 2 * 16 * row_token, rel=1e-3)
+    for walked in (
+        alone(usual, odd=True), alone(OpCost("swa", usual.shape._replace(windowed=True))),
+        alone(OpCost("fp8", usual.shape._replace(fmt="fp8")), cdna=False),
+        alone(decode(1, 1, 8000.0, 32, 16, 128), cdna=False),
+    ):
+        assert walked == pytest.approx(8000 * 16 * row_token, rel=1e-3)
+    assert alone(decode(1, 1, 8000.0, 32, 1, 128)) == pytest.approx(2 * alone(usual, odd=True))
+    assert alone(usual, cdna=False) == 0.0
+    assert alone(OpCost("fp8", usual.shape._replace(fmt="fp8"))) == 0.0
+    # Never dearer than several queries.
+    assert alone(wide, odd=True) <= alone(decode(1, 2, 8000.0, 16, 2, 256), odd=True)

@@ -9,10 +9,18 @@ from ops_helpers import drafter_ops, target_ops
 from specsim.model.catalogue import find_drafter, find_model, variant
 from specsim.model.feedforward import DenseMLP, MoE
 from specsim.model.mixers import DeltaNet, Mamba2
+from specsim.model.state_mixers import LightningAttention, Mamba1
 from specsim.ops.ffn import dense_mlp_ops, ffn_ops, moe_ops
 from specsim.ops.network import group_rows
 from specsim.ops.op import OpCost
-from specsim.ops.recurrent import delta_net_context, delta_net_rows, mamba2_context
+from specsim.ops.recurrent import (
+    delta_net_context,
+    delta_net_rows,
+    lightning_context,
+    mamba1_context,
+    mamba1_rows,
+    mamba2_context,
+)
 from specsim.ops.work import UNIFORM, Parallel, Routing, Work
 
 QWEN_35B = MoE(n_experts=256, top_k=8, intermediate=512, shared_intermediate=512, shared_gate=True)
@@ -156,6 +164,25 @@ def test_mamba_state_by_hand() -> None:
     assert op.flops == 6 * 128 * 64 * 128
     half = only(mamba2_context(mixer, step(1, 1), 2, "bf16", 1, "s"), "s.decode")
     assert half.shape.state_elems == 64 * 64 * 128
+
+
+def test_states_in_the_dtype_of_their_model_by_hand() -> None:
+    """vLLM 0.25.1 keeps those of Mamba-1 and lightning attention in 16 bits."""
+    (jamba,) = {g.mixer for g in find_model("jamba-v0.1").layers if isinstance(g.mixer, Mamba1)}
+    op = only(mamba1_context(jamba, step(2, 1), 1, "bf16", 1, "s"), "s.decode")
+    assert op.state_bytes == 2 * (2 * 8192 * 16 * 2 + 2 * 3 * 8192 * 2)
+    assert op.flops == 2 * 6 * 8192 * 16
+    before, _ = mamba1_rows(jamba, 4096, 2.0, 1, 1, "s")
+    assert [op.flops for op in before[:3]] == [
+        2 * 2 * 4096 * 16384, 2 * 2 * 8192 * (256 + 2 * 16), 2 * 2 * 256 * 8192
+    ]
+    # The norms of the step, of B and of C read and write that product's result once together.
+    assert total([only(list(before), "s.norms")], "act_bytes") == pytest.approx(2 * 2 * 2 * 288)
+    found = {g.mixer for g in find_model("minimax-text-01").layers}
+    (mixer,) = [m for m in found if isinstance(m, LightningAttention)]
+    op = only(lightning_context(mixer, step(1, 1), 8, "bf16", 1, "s"), "s.decode")
+    assert op.state_bytes == 2 * 8 * 128 * 128 * 2
+    assert op.flops == 5 * 8 * 128 * 128
 
 
 def test_a_16_bit_state_says_so_to_the_kernel_model() -> None:
