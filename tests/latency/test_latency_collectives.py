@@ -55,7 +55,7 @@ def test_words_of_a_rule_must_all_hold() -> None:
 def test_shipped_engines_take_the_library_where_no_kernel_of_theirs_runs(
     engine: EngineProfile,
 ) -> None:
-    if engine.all_reduce:
+    if engine.name != "specsim":  # whose decoder runs on one device
         for profile in (H200, PRO_6000, GB300):
             own = Collectives.of(engine.all_reduce, profile, LLAMA)
             assert own.path(1e9, 8) == "nccl"
