@@ -128,7 +128,11 @@ def _text_fields(top: HfConfig) -> tuple[TextConfig, str]:
     usual |= {  # null is the default of the usual name
         spelt[name]: value for name, value in raw.items() if name in spelt and value is not None
     }
-    return TextConfig.of(usual, where), kind
+    written = {
+        usual_name: name for name, usual_name in spelt.items()
+        if name in raw or usual_name not in raw
+    }
+    return TextConfig.of(usual, where, written), kind
 
 
 def unknown_architecture(top: HfConfig) -> ModelConfigError:

@@ -121,6 +121,10 @@ def jamba(f: TextConfig) -> ModelPlan:
     norms = 2 * f.hidden_size
     f.costs_nothing("use_mambapy", "use_associative_scan", "n_ctx")
     f.require("mamba_inner_layernorms", (True,), "only layers with these norms are modelled")
+    for kind in ("attn", "expert"):
+        offset, period = f"{kind}_layer_offset", f"{kind}_layer_period"
+        if getattr(f, offset) >= getattr(f, period):
+            raise f.fail(offset, f"must be below {period} = {getattr(f, period)}")
     recurrent = _mamba1(f, norms=True)
     moe: FeedForward = mlp(f)
     if f.experts > 1:
@@ -149,7 +153,8 @@ def lfm2(f: TextConfig) -> ModelPlan:
     f.costs_nothing("full_attn_idxs")  # beside layer_types
     kinds = layer_kinds(f, count, (FULL, "conv"))
     if kinds is None:
-        attend = set(f.full_attn_idxs)
+        named = f.full_attn_idxs  # none: all of them, as in transformers
+        attend = set(range(count) if named is None else named)
         kinds = tuple(FULL if index in attend else "conv" for index in range(count))
     full: Mixer = attention(f, qk_norm="head")
     conv: Mixer = ShortConvolution(f.conv_kernel, f.conv_bias, f.hidden_size)

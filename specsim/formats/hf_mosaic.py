@@ -3,7 +3,7 @@ MPT and DBRX. Counts follow transformers 5.24 (Apache-2.0)."""
 
 from specsim.formats.hf_common import attention, plan
 from specsim.formats.hf_family import built, parts_of
-from specsim.formats.hf_object import ConfigObject, ExpertCount, Few, Heads, Switch, Width, needed
+from specsim.formats.hf_object import ConfigObject, ExpertCount, Heads, Some, Switch, Width, needed
 from specsim.formats.hf_plan import LayerNames, ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.feedforward import MoE
@@ -27,7 +27,7 @@ class MosaicMixture(ConfigObject):
 class MosaicSizes(ConfigObject):
     """What MPT says in names of its own beside those of `architectures.toml`."""
 
-    expansion_ratio: Few = 4
+    expansion_ratio: Some = 4
 
 
 def _part(f: TextConfig, name: str) -> tuple[dict[str, object], str]:

@@ -90,12 +90,16 @@ class ConfigObject(SparseShape):
     _where: str = PrivateAttr("config")
     _faults: dict[str, str] = PrivateAttr(default_factory=dict)
     _asked: set[str] = PrivateAttr(default_factory=set)
+    _written: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     @classmethod
-    def of(cls, raw: Mapping[str, object], where: str) -> Self:
+    def of(
+        cls, raw: Mapping[str, object], where: str, written: Mapping[str, str] | None = None
+    ) -> Self:
         """The object in its declared shape. A field that is not as declared fails when it is read,
         with ModelConfigError naming field, value and rule: most architectures read few of them,
-        and published files say odd things about the others."""
+        and published files say odd things about the others. written: what the file calls fields
+        that stand in `raw` under their usual name; errors say that."""
         faults: dict[str, str] = {}
         try:
             found = cls.model_validate(raw)
@@ -104,11 +108,11 @@ class ConfigObject(SparseShape):
                 key = item["loc"][0]
                 name = next(n for n in cls.model_fields if key in cls._spellings(n))
                 if name not in faults:
-                    faults[name] = _line(error, cls, raw, where, key)
+                    faults[name] = _line(error, cls, raw, where, key, written or {})
             good = {key: value for key, value in raw.items() if not _among(cls, key, faults)}
             found = cls.model_validate(good)
         found._placed(raw, where)
-        found._faults = faults
+        found._faults, found._written = faults, written or {}
         return found
 
     def _placed(self, raw: Mapping[str, object], where: str) -> None:
@@ -148,7 +152,7 @@ class ConfigObject(SparseShape):
         return next((key for key in spelt if self.has(key)), spelt[0])
 
     def missing(self, name: str) -> ModelConfigError:
-        first, *others = self._spellings(name)
+        first, *others = [self._written.get(key, key) for key in self._spellings(name)]
         also = f" (or {', '.join(others)})" if others else ""
         return ModelConfigError(
             f"{self._where}: {first}{also} is missing: this architecture needs it"
@@ -182,7 +186,7 @@ class ConfigObject(SparseShape):
     def fail(self, name: str, rule: str) -> ModelConfigError:
         """The error for field `name`; the caller raises it."""
         value = f" = {shown(self._raw[name])}" if name in self._raw else " is missing"
-        return ModelConfigError(f"{self._where}: {name}{value}: {rule}")
+        return ModelConfigError(f"{self._where}: {self._written.get(name, name)}{value}: {rule}")
 
     def require(self, name: str, allowed: tuple[object, ...], reason: str) -> None:
         """Refuse a field that is set to something this reader does not model."""
@@ -195,7 +199,7 @@ class ConfigObject(SparseShape):
         """The same object, with `name` set to `value` where the file does not mention it."""
         if name in self._raw:
             return self
-        filled = type(self).of({**self._raw, name: value}, self._where)
+        filled = type(self).of({**self._raw, name: value}, self._where, self._written)
         filled._asked = self._asked
         return filled
 
@@ -222,7 +226,8 @@ def _among(shape: type[ConfigObject], key: str, names: Iterable[str]) -> bool:
 
 
 def _line(
-    error: ValidationError, shape: type[ConfigObject], raw: object, where: str, key: int | str
+    error: ValidationError, shape: type[ConfigObject], raw: object, where: str, key: int | str,
+    written: Mapping[str, str],
 ) -> str:
     """What is wrong with the field under `key`, as one line. A list is shown whole: the rule is
     about it."""
@@ -232,4 +237,5 @@ def _line(
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else value
     rule = "must be an object" if wrong.rule == "a table" else wrong.rule
+    names[0] = written.get(names[0], names[0])
     return f"{'.'.join((where, *names[:-1]))}: {names[-1]} = {shown(value)}: {rule}"

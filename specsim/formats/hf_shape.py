@@ -5,7 +5,7 @@ transformers 5.24, the publishers' own configs, SpecForge, speculators, modelopt
 compressed-tensors.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -252,8 +252,8 @@ class TextConfig(ConfigObject):
     mamba_head_dim: HeadDim = needed()
     n_groups: Heads = needed("n_groups", "mamba_n_groups")
     ssm_state_size: HeadDim = needed("ssm_state_size", "mamba_state_size")
-    mamba_expand: Few = 2
-    mamba_dt_rank: Width | Text = "auto"
+    mamba_expand: Some = 2
+    mamba_dt_rank: Width | Literal["auto"] = "auto"
     attn_layer_period: Layers = 8
     attn_layer_offset: LayersOrNone = 4
     expert_layer_period: Layers = 2
@@ -262,7 +262,7 @@ class TextConfig(ConfigObject):
     use_conv_bias: Switch = True
     mamba_rms_norm: Switch = False
     attn_layer_indices: Integers = ()
-    full_attn_idxs: Integers = ()
+    full_attn_idxs: Integers | None = None
     conv_bias: Switch = False
     block_auto_adjust_ff_dim: Switch = True
     block_ffn_dim_multiplier: Annotated[float, Field(gt=0, le=1000)] = 1.0

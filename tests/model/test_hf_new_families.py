@@ -317,8 +317,8 @@ OPT: dict[str, object] = {
     [
         ({"do_layer_norm_before": False}, "do_layer_norm_before"),
         ({"word_embed_proj_dim": 32}, "word_embed_proj_dim"),
-        ({"ffn_dim": "wide"}, "intermediate_size"),
-        ({"ffn_dim": None}, "intermediate_size"),
+        ({"ffn_dim": "wide"}, "ffn_dim"),
+        ({"ffn_dim": None}, "ffn_dim"),
         ({"model_type": "falcon", "parallel_attn": False}, "parallel_attn"),
         ({"model_type": "falcon", "new_decoder_architecture": True}, "num_kv_heads"),
         ({"model_type": "gpt2", "n_head": 3}, "num_attention_heads"),
@@ -361,3 +361,59 @@ QWEN = {
 def test_the_text_part_is_found_whatever_it_is_called(wrapped: dict[str, Any]) -> None:
     text = parameters(model_from_config(QWEN, "m")).text
     assert parameters(model_from_config(wrapped, "m")).text == text
+
+
+JAMBA: dict[str, object] = {
+    "model_type": "jamba", "hidden_size": 192, "num_attention_heads": 8, "num_key_value_heads": 4,
+    "num_hidden_layers": 6, "intermediate_size": 256, "vocab_size": 500, "num_experts": 4,
+    "num_experts_per_tok": 2, "attn_layer_period": 3, "attn_layer_offset": 2, "mamba_d_state": 16,
+    "expert_layer_period": 3, "expert_layer_offset": 0, "mamba_d_conv": 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"attn_layer_offset": 3}, "attn_layer_offset = 3: must be below attn_layer_period = 3"),
+        ({"expert_layer_offset": 64}, "expert_layer_offset = 64: must be below"),
+        ({"mamba_dt_rank": "banana"}, "mamba_dt_rank = 'banana': must be an integer"),
+        ({"mamba_expand": 0}, "mamba_expand = 0: must be an integer from 1"),
+    ],
+)  # fmt: skip
+def test_parts_that_would_vanish_are_refused(changed: dict[str, Any], said: str) -> None:
+    assert model_from_config(JAMBA).family == "jamba"
+    with pytest.raises(ModelConfigError, match=said):
+        model_from_config({**JAMBA, **changed})
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"model_type": "mamba", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 99,
+          "state_size": 16, "expand": 0}, ": expand = 0: must be"),
+        ({"model_type": "mpt", "d_model": -1, "n_heads": 4, "n_layers": 2, "vocab_size": 99},
+         ": d_model = -1: must be"),
+        ({"model_type": "mpt", "n_heads": 4, "n_layers": 2, "vocab_size": 99},
+         ": d_model is missing"),
+        ({"model_type": "mpt", "hidden_size": -1, "n_heads": 4, "n_layers": 2, "vocab_size": 99},
+         ": hidden_size = -1: must be"),
+        ({"model_type": "mpt", "d_model": 64, "n_heads": 5, "n_layers": 2, "vocab_size": 99},
+         ": d_model = 64: must be a multiple"),
+        ({"model_type": "mpt", "d_model": 64, "n_heads": 4, "n_layers": 2, "vocab_size": 99,
+          "expansion_ratio": 0}, ": expansion_ratio = 0: must be an integer from 1"),
+    ],
+)  # fmt: skip
+def test_errors_call_fields_as_the_file_does(config: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelConfigError, match=said):
+        model_from_config(config)
+
+
+def test_lfm2_attends_in_every_layer_where_none_is_named() -> None:
+    config = {
+        "model_type": "lfm2", "hidden_size": 64, "num_hidden_layers": 3, "vocab_size": 99,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
+    }  # fmt: skip
+    per_layer = 2 * 2 * 16 * 2  # keys and values of two heads, 16 bits
+    assert kv_bytes_per_token(model_from_config(config)).per_token == 3 * per_layer
+    some = model_from_config({**config, "full_attn_idxs": [1]})
+    assert kv_bytes_per_token(some).per_token == per_layer
