@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specsim.formats.speculative_config import SpeculativeConfig
-from specsim.methods.base import SpecSetup
-from specsim.model.catalogue import copies_of, has_model
-from specsim.model.spec import ModelSpec
+from specsim.methods.base import METHODS, SpecSetup
+from specsim.methods.resolve import default_drafter
+from specsim.model.catalogue import copies_of, has_drafter, has_model, key
+from specsim.model.spec import Drafter, ModelSpec
 from specsim.options.groups import DeploymentOptions
 from specsim.options.values import parse_numbers
 from specsim.speculation.acceptance import Acceptance
@@ -53,6 +54,18 @@ def drafter_repository(spec: ModelSpec, method: str) -> str | None:
     """Repository of the drafter with which the target's acceptance was measured most often."""
     found = [p.draft for p in rows_of(spec, method) if p.draft.count("/") == 1]
     return max(sorted(set(found)), key=found.count) if found else None
+
+
+def measured_drafter(spec: ModelSpec, draft: str) -> Drafter | None:
+    """A drafter that the catalogue knows by its acceptance with the target alone, with the shape
+    that is taken where none is named; None where it is not among them."""
+    if has_drafter(draft) or has_model(draft):
+        return None
+    for method in METHODS.values():
+        if any(key(p.draft) == key(draft) for p in rows_of(spec, method.name)):
+            found = default_drafter(spec, method.name)
+            return None if found is None else replace(found, name=draft)
+    return None
 
 
 def given_acceptance(

@@ -18,6 +18,7 @@ from specsim.api.acceptance import (
     fitted_to,
     given_acceptance,
     given_rates,
+    measured_drafter,
     remarks,
     rows_of,
     usable,
@@ -268,7 +269,9 @@ def _speculation(
         method, k, draft = config.method, config.k, config.model
         if find_method(method_name(method)).shipped(spec) is not None:
             draft = None  # vLLM takes the head from the target, whatever is named here
-    drafter = None if draft is None else load_drafter(draft, spec) or named_drafter(draft)
+    drafter = None
+    if draft is not None:
+        drafter = load_drafter(draft, spec) or measured_drafter(spec, draft) or named_drafter(draft)
     asked = method is not None or drafter is not None
     if method is None:
         method = method_of(drafter).name if drafter is not None else default_method(

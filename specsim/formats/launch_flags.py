@@ -12,6 +12,7 @@ from specsim.errors import UsageError
 from specsim.formats.server_flags import CommandValues, ParsedFlags, those_set, whole
 
 _COMPILATION = ("compilation-config", "cc")
+_MOST = "max_cudagraph_capture_size"
 
 
 def launch_values(flags: ParsedFlags) -> CommandValues:
@@ -19,15 +20,9 @@ def launch_values(flags: ParsedFlags) -> CommandValues:
     compilation JSON goes to `not_modelled`. UsageError for a size that is no number."""
     read = flags.read
     graphs = whole(read, "graphs", "the largest batch of a CUDA graph as")
-    text = read.get("graph sizes", "")
-    sizes = _numbers(text)
-    if text and (not sizes or not re.fullmatch(r"[\d\s,\[\]]+", text)):
-        raise UsageError(
-            f"--command has {text[:40]!r} as batches of CUDA graphs; write whole numbers: 1 2 4 8"
-        )
     largest = _of_compilation(flags)
-    if sizes:
-        largest = max(sizes)
+    if (text := read.get("graph sizes")) is not None:
+        largest = _largest(text)
     if graphs is not None:
         largest = graphs
     if "no graphs" in read:
@@ -52,22 +47,31 @@ def _of_compilation(flags: ParsedFlags) -> int | None:
             flags.not_modelled.append(f"--compilation-config {text[:40]}")
     for name in [n for n in flags.dotted if n.split(".", 1)[0] in _COMPILATION]:
         fields[name.split(".", 1)[1].replace("-", "_")] = _json(flags.dotted.pop(name))
-    mode, used = str(fields.pop("cudagraph_mode", "")), fields.pop("use_cudagraph", None)
-    sizes = _numbers(str(fields.pop("cudagraph_capture_sizes", "")))
-    most = fields.pop("max_cudagraph_capture_size", None)
-    if mode.upper() not in ("", "NONE", "FULL_AND_PIECEWISE"):
+    fields = {name: value for name, value in fields.items() if value is not None}  # null: default
+    mode, used = fields.pop("cudagraph_mode", ""), fields.pop("use_cudagraph", True)
+    found = [_largest(fields.pop(n)) for n in ("cudagraph_capture_sizes", _MOST) if n in fields]
+    name = "NONE" if mode == 0 else str(mode).upper()
+    if name not in ("", "NONE", "FULL_AND_PIECEWISE"):
         fields["cudagraph_mode"] = mode
     flags.not_modelled += [f"--compilation-config.{name[:40]}" for name in fields]
-    if mode.upper() == "NONE" or used is False:
+    if name == "NONE" or str(used).lower() in ("false", "0"):
         return 0
-    if isinstance(most, int) and most > 0:
-        return most
-    return max(sizes, default=None)
+    return found[-1] if found else None
 
 
-def _numbers(text: str) -> list[int]:
-    """Whole numbers of a list as it may be written: 1 2 4, 1,2,4 or [1, 2, 4]."""
-    return [int(number) for number in re.findall(r"\d{1,7}", text)]
+def _largest(batches: object) -> int:
+    """The largest of the batches that CUDA graphs are captured for: a number, a list, or a list as
+    a command line has it (1 2 4, 1,2,4 or [1, 2, 4]). UsageError for anything else."""
+    items = batches if isinstance(batches, list) else [batches]
+    if isinstance(batches, str):
+        items = re.split(r"[\s,]+", batches.strip(" []"))
+    sizes = [str(item) for item in items]
+    if not sizes or not all(re.fullmatch(r"0*[1-9]\d{0,17}", size) for size in sizes):
+        raise UsageError(
+            f"--command has {str(batches)[:40]!r} as batches of CUDA graphs; write whole numbers "
+            "from 1: 1 2 4 8"
+        )
+    return max(map(int, sizes))
 
 
 def _json(text: str) -> object:

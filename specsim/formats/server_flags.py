@@ -127,15 +127,27 @@ def sort_flags(server: ServerWords) -> ParsedFlags:
             out.positional.append(word)
             continue
         name, sign, value = word.partition("=")
+        if re.fullmatch(r"-O\d", name):  # as one word
+            name, sign, value = "O", "=", name[2:]
         name = table.whole_name(name.lstrip("-").replace("_", "-"))
         parent = name.split(".", 1)[0]
+        opposite = name[3:] if name.startswith("no-") else f"no-{name}"
+        if sign and name in table.switches:
+            raise UsageError(
+                f"--command has --{name}={value[:40]}, which {server.engine} refuses: the flag "
+                "takes no value; leave the value out, or the flag where it is to be off"
+            )
         if not sign and name not in table.switches and i < len(words) and not _is_flag(words[i]):
             value = words[i]
             i += 1
             while name in table.lists and i < len(words) and not _is_flag(words[i]):
                 value += f" {words[i]}"
                 i += 1
+        if opposite in table.switches and opposite in table.read:
+            out.read.pop(table.read[opposite], None)  # the later one wins
         if parent != name and parent in table.read:
+            if not value:
+                raise UsageError(f"--command has --{name} without a value")
             out.dotted[name] = value
         elif name in table.read:
             if not value and name not in table.switches:
@@ -146,6 +158,8 @@ def sort_flags(server: ServerWords) -> ParsedFlags:
         elif name in table.not_modelled or parent in table.not_modelled:
             text = f"--{name} {value}".strip()
             (unchanged if text in table.unchanged else out.not_modelled).append(text)
+        elif server.engine == "vllm" and opposite in table.switches and name.startswith("no-"):
+            pass  # a switch of vLLM has its opposite
         else:
             out.unknown.append(_with_hint(name, table))
     out.ignored += unchanged

@@ -133,8 +133,8 @@ class Server:
     trees: whether it drafts more than chains.
     Flags, by what they set: max_num_seqs, max_num_batched_tokens, gpu_memory_utilization,
     max_model_len, no_prefix_caching, graph_max (the largest batch of a CUDA graph), no_graphs,
-    async_scheduling, no_async_scheduling. kv_cache: cache dtype -> its name here, '' for the
-    default.
+    async_scheduling, no_async_scheduling, eplb (experts evened out over GPUs). kv_cache: cache
+    dtype -> its name here, '' for the default.
     fixed_acceptance: environment variable that dictates the acceptance length.
     random_lengths: whether its own benchmark draws lengths from 1 up to what is asked for, where
         vLLM's sends just that.
@@ -156,6 +156,7 @@ class Server:
     no_graphs: str = ""
     async_scheduling: str = ""
     no_async_scheduling: str = ""
+    eplb: str = ""
     kv_cache: Mapping[str, str] = field(default_factory=dict)
     fixed_acceptance: str = ""
     random_lengths: bool = False

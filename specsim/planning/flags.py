@@ -96,6 +96,8 @@ def ready_flags(
     if system.gpu_memory_utilization:
         words += [server.gpu_memory_utilization, f"{system.gpu_memory_utilization:g}"]
     words += [word for word in launch if word not in variables]
+    if system.routing is not None and system.routing.evened and system.parallel.ep > 1:
+        words += [server.eplb] if server.eplb else []
     config = None
     if system.speculative and vllm:
         config = _vllm_config(system, rows, draft, asked, warnings)

@@ -22,6 +22,14 @@ SGLANG = "python -m sglang.launch_server --model-path m"
     ("""vllm serve m --compilation-config '{"cudagraph_capture_sizes": [1, 8, 32]}'""", 32, None),
     ("vllm serve m --compilation-config.max_cudagraph_capture_size 48", 48, None),
     ("vllm serve m -cc.cudagraph_mode=none --speculative-config.method mtp", 0, None),
+    ("""vllm serve m -cc '{"cudagraph_mode": null}'""", None, None),  # null: vLLM's own
+    ("""vllm serve m -cc '{"cudagraph_mode": 0, "use_cudagraph": true}'""", 0, None),
+    ("vllm serve m -cc.use_cudagraph false", 0, None),
+    ("""vllm serve m -cc '{"max_cudagraph_capture_size": null}'""", None, None),
+    ("vllm serve m --enforce-eager --no-enforce-eager", None, None),
+    ("vllm serve m --no-async-scheduling --async-scheduling", None, "on"),
+    ("vllm serve m --async-scheduling --no-async-scheduling", None, "off"),
+    ("vllm serve m --no-enable-eplb --no-trust-remote-code", None, None),
     (f"{SGLANG} --disable-cuda-graph", 0, None),
     (f"{SGLANG} --cuda-graph-max-bs 24", 24, None),
     (f"{SGLANG} --cuda-graph-bs 1 2 8 --disable-overlap-schedule", 8, "off"),
@@ -45,6 +53,42 @@ def test_what_is_left_of_the_compilation_json_is_named() -> None:
         "--compilation-config.pass_config", "--compilation-config.cudagraph_mode"
     )
     assert parse_command("vllm serve m -cc 3").not_modelled == ("--compilation-config 3",)
+
+
+@pytest.mark.parametrize("words", [
+    """-cc '{"max_cudagraph_capture_size": true}'""",
+    """-cc '{"max_cudagraph_capture_size": -3}'""",
+    """-cc '{"max_cudagraph_capture_size": 1e12}'""",
+    """-cc '{"cudagraph_capture_sizes": []}'""",
+    """-cc '{"cudagraph_capture_sizes": [1.5, 2]}'""",
+    """-cc '{"cudagraph_capture_sizes": [-8]}'""",
+    """-cc '{"cudagraph_capture_sizes": {"a": 64}}'""", "--cuda-graph-sizes 0",
+    "-cc.cudagraph_capture_sizes many", "--cuda-graph-sizes 1 " + "9" * 5000,
+])
+def test_batches_that_are_none(words: str) -> None:
+    with pytest.raises(UsageError, match="write whole numbers from 1: 1 2 4 8"):
+        parse_command(f"vllm serve m {words}")
+
+
+def test_a_long_batch_is_one_number() -> None:
+    found = parse_command("vllm serve m --cuda-graph-sizes 1 123456789")
+    assert found.values["cuda_graph_max"] == 123456789
+
+
+@pytest.mark.parametrize("flag", ["--async-scheduling=false", "--enforce-eager=False"])
+def test_a_switch_takes_no_value(flag: str) -> None:
+    with pytest.raises(UsageError, match="the flag takes no value"):
+        parse_command(f"vllm serve m {flag}")
+
+
+def test_a_field_takes_one() -> None:
+    with pytest.raises(UsageError, match="cudagraph-mode without a value"):
+        parse_command("vllm serve m -cc.cudagraph_mode --enforce-eager")
+
+
+def test_a_level_in_one_word_is_no_unknown_flag() -> None:
+    found = parse_command("vllm serve m -O3")
+    assert (found.not_modelled, found.unknown) == (("--O 3",), ())
 
 
 def test_no_number() -> None:
