@@ -89,6 +89,7 @@ SINK_MEASURED, SINK_BLOCKS = 988.0, 4
 BLOCK_ROWS = 16  # query rows of a block
 SMALLEST_GRID = 128  # blocks from which single queries are no longer split
 FLASH2_ROWS = 64  # queries of a block of FlashAttention 2
+FLASH2_WIDTHS = (32, 64, 96, 128, 192, 256)  # of heads: others are padded to the next
 ROCM_ROWS, ROCM_ODD_ROWS = 128, 32  # and of vLLM's kernel for prompts under ROCm
 # Seconds a token beside the products, heads 128 wide: while all blocks run at once, and beyond.
 FLASH2_S, FLASH2_FULL_S = 8.9e-9, 12.6e-9
@@ -139,7 +140,8 @@ def flash2_attention_s(op: OpCost, sms: float, peak: float) -> float:
     blocks = heads_of_one * ceil(shape.q_len / FLASH2_ROWS)
     full = shape.beside_prompts or shape.seqs * shape.kv_heads * blocks > sms
     beside_s = (FLASH2_FULL_S if full else FLASH2_S) / 128
-    s_per_token = shape.head_dim * (4 * FLASH2_ROWS * sms / peak + beside_s)
+    width = next((w for w in FLASH2_WIDTHS if w >= shape.head_dim), shape.head_dim)
+    s_per_token = width * (4 * FLASH2_ROWS * sms / peak + beside_s)
     return _decode_tokens(shape, blocks, floor(sms)) * s_per_token
 
 

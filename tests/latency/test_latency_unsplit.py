@@ -185,6 +185,10 @@ def test_a_block_takes_the_queries_of_one_head() -> None:
         found = flash2(decode(seqs, q_len, 1000.0, 32, 8, 128))
         assert found == pytest.approx(waves * wave, rel=0.01)
     assert flash2(decode(1, 4, 1000.0, 32, 8, 256)) == pytest.approx(2 * one)
+    # static_switch.h, HEADDIM_SWITCH: heads 80 wide run as 96, of 160 as 192.
+    for width, padded in ((80, 96), (112, 128), (160, 192), (100, 128)):
+        narrow = flash2(decode(1, 4, 1000.0, 32, 8, width))
+        assert narrow == pytest.approx(one * padded / 128)
 
 
 def test_single_queries_are_split_where_heads_share_a_cache() -> None:

@@ -6,9 +6,9 @@ reads the rows SPECBENCH of `published_measurements.csv`: acceptance lengths and
 EAGLE-2, EAGLE-3, Medusa and prompt lookup on three sizes of Vicuna, one client, two GPUs. Draft
 lengths and trees are the defaults of the code that was measured. Tries a grid of three overheads:
 what the host needs for an op of the list (several kernels and the Python around them), for keeping
-the branches of a tree, and per step for verifying and copying. Prints the best, its errors by pair of
-GPU and model, and those of each pair left out of the choice; `engines/transformers-5.toml`
-holds the chosen three.
+the branches of a tree, and per step for verifying and copying. Prints the best, its errors by pair
+of GPU and model, and those of each pair left out of the choice; `engines/transformers-5.toml` holds
+the chosen three.
 """
 
 from collections import defaultdict
