@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from specsim.analytic.closed import closed_loop
+from specsim.analytic.open import open_loop
 from specsim.analytic.prices import KEPT, PriceCache
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
@@ -99,3 +100,28 @@ def test_the_cache_forgets_the_oldest(system: System) -> None:
     for i in range(KEPT + 1):
         _ = system.with_(spec=replace(system.spec, vocab=100_000 + i)).latency
     assert kernels(replace(system)) is not first
+
+
+def test_what_plain_decoding_found_at_a_load_is_that_systems_alone() -> None:
+    """Systems made from one another answer as ones that share nothing, and each otherwise."""
+    start = build_request(Options(model="qwen3-30b-a3b", tp=4, ep=4)).system.plain()
+    engine, load = start.engine, Workload(4096, 64)
+    others = [
+        start, start.with_(routing=UNIFORM), start.with_(routing=replace(UNIFORM, evened=True)),
+        start.with_(engine=engine.launched(0, None)), start.with_(engine=engine.launched(8, None)),
+        start.with_(engine=engine.launched(None, False)), start.with_(max_num_seqs=4),
+        start.with_(max_num_batched_tokens=1024), start.with_(gpu_memory_utilization=0.2),
+        start.with_(profile=replace(start.profile, mem_bytes_per_s=2e12)),
+        start.with_(profile=replace(start.profile, link_bytes_per_s=9e9)),
+        start.with_(parallel=Parallel(4)), start.with_(parallel=Parallel(2, 4, 2)),
+    ]
+
+    def answers(system: System) -> tuple[float, ...]:
+        loop, opened = closed_loop(system, load, 64), open_loop(system, load, 2.0)
+        return loop.tpot_s, loop.ttft_s, loop.running, opened.tpot_s, opened.capacity_rate
+
+    found = [answers(other) for other in others]
+    alone = [answers(replace(other, prices=PriceCache())) for other in others]
+    assert found == alone == [answers(other) for other in others]
+    same_routing = found[1] == found[2]  # uniform choice is even already
+    assert len(set(found)) == len(found) - same_routing
