@@ -313,12 +313,18 @@ class EngineProfile:
         server, found, flags = self.server, self, list(self.launch_flags)
         if graph_max is not None:
             self._needs(server.no_graphs, "the batches of CUDA graphs", "--cuda-graph-max")
+            before = {server.no_graphs, server.graph_max, str(self.graph_max)}
+            flags = [flag for flag in flags if flag not in before]
             flags += [server.graph_max, str(graph_max)] if graph_max else [server.no_graphs]
-            found = replace(found, graph_max=graph_max, graph_max_by_arch={})
+            found = replace(
+                found, graph_max=graph_max,
+                graph_max_by_arch=dict.fromkeys(self.graph_max_by_arch, graph_max),
+            )
         if ahead is not None:
             flag = server.async_scheduling if ahead else server.no_async_scheduling
             self._needs(flag, "whether it plans steps ahead", "--async-scheduling")
-            flags.append(flag)
+            before = {server.async_scheduling, server.no_async_scheduling}
+            flags = [*(other for other in flags if other not in before), flag]
             rules = self.scheduler
             lookups = tuple(m for m in rules.sync_methods if METHODS[m].lookup)
             found = replace(found, scheduler=replace(
@@ -327,7 +333,8 @@ class EngineProfile:
             ))
         if found is self:
             return self
-        title = f"{self.title} with {' '.join(flags)}" if self.title else ""
+        title, _, _ = self.title.partition(f" with {' '.join(self.launch_flags) or flags[0]}")
+        title = title and f"{title} with {' '.join(flags)}"
         return replace(found, title=title, launch_flags=tuple(flags))
 
     def _needs(self, flag: str, what: str, option: str) -> None:

@@ -1,6 +1,7 @@
 """Steps without CUDA graphs, with them up to another batch, and planned ahead or not."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from specsim.hardware.store import load_profile
 from specsim.latency.breakdown import StepLatency
 from specsim.latency.engine import find_engine
 from specsim.latency.engine_profile import EngineProfile
+from specsim.latency.engine_text import write_engine
 from specsim.latency.instance import Instance
 from specsim.latency.shape import decode_shape
 from specsim.latency.step import LatencyModel
@@ -78,9 +80,25 @@ def test_planned_ahead_or_not() -> None:
     assert not ahead.plans_ahead("ngram", LLAMA, "gpu")
 
 
+@pytest.mark.parametrize("name", ["vllm", "vllm==0.11", "sglang"])
+def test_a_file_keeps_how_steps_are_launched(name: str, tmp_path: Path) -> None:
+    asked = find_engine(name).launched(64, False)
+    write_engine(asked, tmp_path / "mine.toml")
+    read = find_engine(str(tmp_path / "mine.toml"))
+    assert read.launch_flags == asked.launch_flags
+    assert read.graph_limit("blackwell") == read.graph_limit("hopper") == 64
+    assert not read.scheduler.async_scheduling
+
+
 def test_what_the_server_is_told() -> None:
     assert VLLM.launched(0, False).launch_flags == ("--enforce-eager", "--no-async-scheduling")
     assert SGLANG.launched(24, None).launch_flags == ("--cuda-graph-max-bs", "24")
     assert VLLM.launched(None, None) == VLLM
+    again = VLLM.launched(64, False).launched(0, True)
+    assert again.launch_flags == ("--enforce-eager", "--async-scheduling")
+    assert again.title == f"{VLLM.title} with --enforce-eager --async-scheduling"
+    assert again.launched(8, None).launch_flags == (
+        "--async-scheduling", "--max-cudagraph-capture-size", "8"
+    )
     with pytest.raises(UsageError, match="no flag for the batches of CUDA graphs"):
         find_engine("trtllm").launched(0, None)
