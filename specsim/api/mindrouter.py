@@ -34,7 +34,7 @@ class MindrouterTable:
         first = self.endpoints[0].prediction.system
         head = (
             f"MindRouter cluster: predicted beside reported, one client, {first.profile.title}, "
-            f"{first.engine.title or first.engine.name}, fidelity: {first.fidelity}"
+            f"{first.engine.described}, fidelity: {first.fidelity}"
         )
         return mindrouter_section(Doc({**self.to_dict(), "live": {"head": head}}))
 

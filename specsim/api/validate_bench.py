@@ -37,7 +37,7 @@ def run(options: ValidateBenchOptions) -> Validation:
     title = (
         f"{server.base.spec.name}: {len(points)} measured run{'s' * (len(points) > 1)} beside "
         f"the simulation of the same requests on {server.base.profile.title or asked.gpu}, "
-        f"{server.base.engine.title or asked.engine}"
+        f"{server.base.engine.described}"
     )
     named = ("model", "gpu", "engine", "method", "draft", "k", "tp", "weights", "kv")
     provenance = {

@@ -296,7 +296,7 @@ def _compare(
         f"{runs[0].model} at {runs[0].url}"
         f"{' (' + runs[0].version + ')' if runs[0].version else ''} beside the simulation of the "
         f"same requests on {base.profile.title or base.profile.name}, "
-        f"{base.engine.title or base.engine.name}"
+        f"{base.engine.described}"
     )
     given = {key: value for key, value in options.values().items() if value is not None}
     provenance = {

@@ -331,11 +331,13 @@ class EngineProfile:
                 rules, async_scheduling=ahead,
                 sync_methods=lookups if ahead else rules.sync_methods,
             ))
-        if found is self:
-            return self
-        title, _, _ = self.title.partition(f" with {' '.join(self.launch_flags) or flags[0]}")
-        title = title and f"{title} with {' '.join(flags)}"
-        return replace(found, title=title, launch_flags=tuple(flags))
+        return replace(found, launch_flags=tuple(flags))
+
+    @property
+    def described(self) -> str:
+        """For people: its title, and what its server is told beyond it."""
+        flags = f" with {' '.join(self.launch_flags)}" if self.launch_flags else ""
+        return f"{self.title or self.name}{flags}"
 
     def _needs(self, flag: str, what: str, option: str) -> None:
         if not flag:

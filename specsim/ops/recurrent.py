@@ -12,7 +12,7 @@ memory pool; measured: KDA verify rows on an H200 fit (1 + q) / 2 of a decode.
 from dataclasses import dataclass
 
 from specsim.model.mixers import DeltaAttention, DeltaNet, Mamba2
-from specsim.model.part import BF16, PLAIN_BYTES
+from specsim.model.part import BF16, PLAIN_BYTES, WeightFormat
 from specsim.model.state_mixers import LightningAttention, Mamba1
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
@@ -83,6 +83,18 @@ class _State:
         return ops
 
 
+def _gated_out(
+    weight: WeightFormat, hidden: int, rows: float, width: float, small: float, count: float,
+    prefix: str,
+) -> tuple[OpCost, ...]:
+    """What follows the recurrence of `width` channels on this GPU: its norm under a gate, with
+    `small` bytes of parameters, and the product back to the hidden width."""
+    return (
+        elementwise(f"{prefix}.gate_norm", ACT_BYTES * rows * 3 * width, count, small),
+        gemm(f"{prefix}.out", rows, hidden, width, weight, count),
+    )
+
+
 def delta_net_rows(
     a: DeltaNet, hidden: int, rows: float, tp: int, count: float, prefix: str
 ) -> Rows:
@@ -99,11 +111,7 @@ def delta_net_rows(
         elementwise(f"{prefix}.arrange", ACT_BYTES * rows * 2 * (2 * kd + 2 * vd), count),
         elementwise(f"{prefix}.gating", ACT_BYTES * rows * 6 * nv, count),
     )
-    after = (
-        elementwise(f"{prefix}.gate_norm", ACT_BYTES * rows * 3 * vd, count, small),
-        gemm(f"{prefix}.out", rows, hidden, vd, a.weight, count),
-    )
-    return before, after
+    return before, _gated_out(a.weight, hidden, rows, vd, small, count, prefix)
 
 
 def delta_net_context(
@@ -137,12 +145,8 @@ def delta_attention_rows(
           for name in ("decay_b", "gate_b")[:thin]),
         elementwise(f"{prefix}.gating", ACT_BYTES * rows * 3 * width, count),
     )
-    after = (
-        elementwise(f"{prefix}.gate_norm", ACT_BYTES * rows * 3 * width, count,
-                    vectors * PLAIN_BYTES),
-        gemm(f"{prefix}.out", rows, hidden, width, a.weight, count),
-    )
-    return before, after
+    small = vectors * PLAIN_BYTES
+    return before, _gated_out(a.weight, hidden, rows, width, small, count, prefix)
 
 
 def delta_attention_context(
@@ -167,11 +171,7 @@ def mamba2_rows(
     width = inner + (inner + 2 * groups * a.state_size) + heads
     small = a.count(hidden).plain * PLAIN_BYTES / tp
     before = (gemm(f"{prefix}.in", rows, width, hidden, a.weight, count),)
-    after = (
-        elementwise(f"{prefix}.gate_norm", ACT_BYTES * rows * 3 * inner, count, small),
-        gemm(f"{prefix}.out", rows, hidden, inner, a.weight, count),
-    )
-    return before, after
+    return before, _gated_out(a.weight, hidden, rows, inner, small, count, prefix)
 
 
 def mamba2_context(
@@ -242,11 +242,7 @@ def lightning_rows(
         elementwise(f"{prefix}.act", ACT_BYTES * rows * 6 * width, count),
         gemm(f"{prefix}.gate", rows, width, hidden, a.weight, count),
     )
-    after = (
-        elementwise(f"{prefix}.gate_norm", ACT_BYTES * rows * 3 * width, count, small),
-        gemm(f"{prefix}.out", rows, hidden, width, a.weight, count),
-    )
-    return before, after
+    return before, _gated_out(a.weight, hidden, rows, width, small, count, prefix)
 
 
 def lightning_context(

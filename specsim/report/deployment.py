@@ -29,7 +29,7 @@ def live(system: "System") -> dict[str, object]:
         "deployed": (
             f"{system.spec.name} ({system.spec.weights} weights, {system.kv_dtype} cache) on "
             f"{system.parallel.all_gpus} x {system.profile.title or system.profile.name}, "
-            f"{system.engine.title or system.engine.name}"
+            f"{system.engine.described}"
         ),
         "source": system.acceptance.source if system.acceptance else "",
     }

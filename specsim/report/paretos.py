@@ -138,7 +138,7 @@ def pareto_blocks(result: ParetoFigures) -> Section:
     base = result.base
     titles = (
         f"{base.spec.name} on {base.profile.title or base.profile.name}, "
-        f"{base.engine.title or base.engine.name}"
+        f"{base.engine.described}"
     )
     told = thinned(len(result.frontier), MAX_COMMANDS)  # commands that nobody sees cost
     found = _json(result, [

@@ -96,7 +96,7 @@ def test_what_the_server_is_told() -> None:
     assert VLLM.launched(None, None) == VLLM
     again = VLLM.launched(64, False).launched(0, True)
     assert again.launch_flags == ("--enforce-eager", "--async-scheduling")
-    assert again.title == f"{VLLM.title} with --enforce-eager --async-scheduling"
+    assert again.described == f"{VLLM.title} with --enforce-eager --async-scheduling"
     assert again.launched(8, None).launch_flags == (
         "--async-scheduling", "--max-cudagraph-capture-size", "8"
     )
