@@ -9,8 +9,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from specsim.latency.engine_profile import EngineProfile, Overheads
+from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.instance import Instance
+from specsim.latency.overheads import Overheads
 from specsim.latency.step import LatencyModel
 from specsim.ops.work import Routing
 

@@ -7,9 +7,10 @@ from typing import Any, TypedDict, Unpack
 from specsim.analytic.prices import PriceCache
 from specsim.hardware.profile import HardwareProfile
 from specsim.jsonable import picked
-from specsim.latency.engine_profile import EngineProfile, Overheads
+from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.instance import Instance
 from specsim.latency.memory import MemoryPlan, plan_memory
+from specsim.latency.overheads import Overheads
 from specsim.latency.shape import StepShape, decode_shape
 from specsim.latency.step import LatencyModel
 from specsim.methods.base import SpecSetup

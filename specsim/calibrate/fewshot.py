@@ -23,7 +23,8 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.calibrate.fewshot_priors import PRIORS, Priors
 from specsim.errors import CalibrationError
-from specsim.latency.engine_profile import EngineProfile, Overheads
+from specsim.latency.engine_profile import EngineProfile
+from specsim.latency.overheads import Overheads
 from specsim.speculation.acceptance import Acceptance
 
 Floats = NDArray[np.float64]

@@ -22,7 +22,8 @@ import numpy as np
 from specsim.calibrate.price import RecordPricer
 from specsim.calibrate.records import Measurement
 from specsim.calibrate.samples import FitSample, run_id
-from specsim.latency.engine_profile import EngineProfile, Overheads
+from specsim.latency.engine_profile import EngineProfile
+from specsim.latency.overheads import Overheads
 
 NAMES = ("step_s", "seq_s", "spec_step_s", "ngram_seq_s", "draft_pass_s")
 LEAST_S = 1e-6  # below this a gap is the clock's

@@ -9,14 +9,15 @@ Packaged files are built without that check, which a test makes; reading them ne
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from specsim.data import data_root
 from specsim.errors import FormatError, ProfileError, closest
-from specsim.latency.engine_profile import EngineProfile, Overheads, Scheduler, Server, version_key
+from specsim.latency.engine_profile import EngineProfile, Scheduler, Server, version_key
+from specsim.latency.overheads import Overheads
 
 MAX_FILE_BYTES = 1_000_000
 Tables = dict[str, Any]  # a parsed file
@@ -54,7 +55,7 @@ def _built(
     """A profile from checked tables; see `engine_from_dict` for what is filled in."""
     body = {key: _frozen(value) for key, value in raw["engine"].items()}
     inherited = _fields(parent) if parent is not None else {}
-    for own in ("since", "current_through", "title", "aliases"):
+    for own in ("since", "current_through", "title", "aliases", "asked"):
         inherited.pop(own, None)
     return EngineProfile(
         **{
@@ -139,7 +140,7 @@ def _named(
             f"engine version {version[:40]!r} of {same[-1].name} is not a version; write "
             f"{same[-1].name}=={same[-1].version} or leave it out"
         )
-    return _at(same, version)
+    return replace(_at(same, version), asked=version)
 
 
 def packaged(name: str, version: str) -> EngineProfile | None:

@@ -12,63 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from specsim.errors import UsageError
+from specsim.latency.overheads import Overheads
 from specsim.methods.base import METHODS, SpecSetup
 from specsim.model.mixers import LatentAttention
 from specsim.model.spec import ModelSpec
-
-
-@dataclass(frozen=True, slots=True)
-class Overheads:
-    """Wall seconds that the host adds, beyond the kernels of `specsim.roofline`.
-
-    step_s: every step: scheduling, input preparation, output handling not hidden by the device.
-    seq_s: the same per decoding sequence.
-    layer_s: per layer and step: small kernels and gaps that the op list does not hold.
-    sync_s: per sum over 8 GPUs of a step, beyond its transfer: waiting for the last GPU to arrive;
-        for other numbers of them see `latency.collectives.wait_share`.
-    spec_step_s: once per step while speculation is on (rejection sampler, drafter metadata).
-    spec_seq_s: the same per decoding sequence.
-    draft_pass_s: between draft passes that replay a CUDA graph.
-    host_pass_s: what the host needs for a draft pass that no single graph holds: metadata and slots
-        made anew, attention launched by hand. It binds where the device is faster.
-    eager_kernel_s: launch time of one kernel outside any CUDA graph.
-    prompt_op_s: what the host needs for one op of the list in a pass that holds prompts and runs
-        outside CUDA graphs; it binds only when the device is faster. An op stands for several
-        launches (quantisation, layout, routing) and the Python around them.
-    eager_op_s: the same where graphs and compiled code are switched off (--enforce-eager).
-    mixed_step_s: extra of a step that holds prefill tokens.
-    request_s: front end per request before its first token (HTTP, tokeniser, first scheduling).
-    host_step_s: what the host needs to prepare a step; it binds only when the device is faster.
-    lockstep_s: of that, what every step pays where the next one is not planned ahead.
-    ngram_seq_s: lookup of one sequence on the host; ngram_token_s: of an n-gram, more per token.
-    tree_pass_s: extra of a draft pass that keeps several branches (top-k, mask building).
-    tree_layer_s: per layer of a step that verifies trees: attention to the cache and to the masked
-        branches are two calls, whose results are merged.
-    wide_layer_s: per layer of a step in which sequences bring more than one row each: kernels that
-        a single row does without (see validation/reports/width_jump.md).
-    """
-
-    step_s: float = 0.0
-    seq_s: float = 0.0
-    layer_s: float = 0.0
-    sync_s: float = 0.0
-    spec_step_s: float = 0.0
-    spec_seq_s: float = 0.0
-    draft_pass_s: float = 0.0
-    eager_kernel_s: float = 0.0
-    prompt_op_s: float = 0.0
-    eager_op_s: float = 0.0
-    mixed_step_s: float = 0.0
-    request_s: float = 0.0
-    host_step_s: float = 0.0
-    ngram_seq_s: float = 0.0
-    ngram_token_s: float = 0.0
-    tree_pass_s: float = 0.0
-    host_pass_s: float = 0.0
-    lockstep_s: float = 0.0
-    tree_layer_s: float = 0.0
-    wide_layer_s: float = 0.0
-
 
 # Which kernel sums over GPUs: (where, path, ((up to GPUs, up to MiB), ...)).
 SumRule = tuple[str, str, tuple[tuple[int, float], ...]]
@@ -117,6 +64,10 @@ class Scheduler:
 # What versions of one engine differ in besides methods: a table of draft lengths by batch size, an
 # acceptance that can be dictated, tokens set aside for drafts, a runner of its own for some models.
 DraftGraphs = Literal["whole", "pieces", "none"]  # of a pass; between its attentions; no graph
+# Verify steps of latent attention without a kernel that packs queries (`latency.walks`), and the
+# first version in which it is no more so ('': always).
+LatentVerify = Literal["", "expanded", "rows", "walked"]
+LatentRule = tuple[str, LatentVerify, str]
 TARGET_KINDS = ("dense", "routed", "recurrent")
 FEATURES = ("draft_table", "synthetic_acceptance", "reserved_draft_tokens", "older_runner")
 
@@ -213,6 +164,9 @@ class EngineProfile:
     flash2_arches: architectures where attention to a 16-bit cache runs on FlashAttention 2, which
         splits it between single queries alone (see `latency.unsplit`). rocm_arches: where it runs
         on vLLM's kernels for ROCm, which do so too.
+    latent_verify: (architecture, way, before version), ...: how verify steps of latent attention
+        run where no kernel packs their queries: the first rule that holds (see `latency.walks`).
+    asked: the version that was asked for, '' where none was: then it is the newest.
     unsplit_verify_except: 'ARCH DTYPE' of devices and caches where these families run on another
         kernel, which splits the cache.
     all_reduce: rules by which the kernel is chosen that sums over GPUs (see `latency.collectives`).
@@ -268,6 +222,8 @@ class EngineProfile:
     unsplit_verify_families: tuple[str, ...] = ()
     flash2_arches: tuple[str, ...] = ()
     rocm_arches: tuple[str, ...] = ()
+    latent_verify: tuple[LatentRule, ...] = ()
+    asked: str = ""
     unsplit_verify_except: tuple[str, ...] = ()
     unsplit_verify_s_per_token: float = 0.0
     unsplit_blocks_per_sm: float = 2.0
@@ -357,6 +313,14 @@ class EngineProfile:
         """Whether attention of this family splits no cache in a verify step."""
         split = f"{arch} {kv_dtype}" in self.unsplit_verify_except
         return family in self.unsplit_verify_families and not split
+
+    def latent_way(self, arch: str) -> LatentVerify:
+        """How verify steps of latent attention run; '': packed."""
+        asked = version_key(self.asked) if self.asked else (10**9,)
+        return next((
+            way for where, way, before in self.latent_verify
+            if where == arch and (not before or asked < version_key(before))
+        ), "")
 
     def plans_ahead(self, method: str, target: ModelSpec, device_kind: str) -> bool:
         """Whether the next step is planned before this one's tokens are known."""

@@ -13,14 +13,8 @@ from pydantic import Field as Bound
 
 from specsim.checked import Problem, Rule, Shape, Texts, problem_of
 from specsim.errors import ProfileError, closest, shown
-from specsim.latency.engine_profile import (
-    FEATURES,
-    EngineProfile,
-    Overheads,
-    Scheduler,
-    Server,
-    version_key,
-)
+from specsim.latency.engine_profile import FEATURES, EngineProfile, Scheduler, Server, version_key
+from specsim.latency.overheads import Overheads
 from specsim.methods.base import METHODS
 
 MAX_NUMBER = 10_000_000  # of sequences, tokens, blocks
@@ -75,6 +69,9 @@ RULE = Annotated[
           Annotated[tuple[LIMIT, ...], Bound(strict=False)]],
     Bound(strict=False),
 ]
+LATENT_RULE = Annotated[
+    tuple[str, Literal["expanded", "rows", "walked"], str], Bound(strict=False),
+]
 SHARE = Annotated[float, Bound(ge=0, le=1)]
 
 # By the type of a field, and for single ones.
@@ -101,6 +98,9 @@ _ENGINE: dict[str, object] = {
         "a list of [GiB, sequences, tokens, graph, graph from tp 4]"
     )],
     "gpu_memory_utilization": Annotated[float, Bound(ge=0.05, le=1)],
+    "latent_verify": Annotated[tuple[LATENT_RULE, ...], Bound(strict=False), Rule(
+        "a list of [architecture, 'expanded' or 'rows' or 'walked', before version or '']"
+    )],
     "all_reduce": Annotated[tuple[RULE, ...], Bound(strict=False), Rule(
         "a list of [where, 'custom' or 'fused' or 'nccl', [[GPUs, MiB], ...]]"
     )],

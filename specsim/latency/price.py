@@ -16,7 +16,7 @@ from specsim.hardware.profile import HardwareProfile
 from specsim.latency.breakdown import OpTime
 from specsim.latency.collectives import Collectives
 from specsim.latency.engine_profile import EngineProfile
-from specsim.latency.unsplit import Walk
+from specsim.latency.walks import Walk
 from specsim.model.weights import FORMATS
 from specsim.ops.network import repeat, sequences
 from specsim.ops.op import OpCost
@@ -89,7 +89,7 @@ class Pricer:
     """Prices passes on one device under one engine, without the engine's overheads.
 
     datasheet: the plain bound of each op in place of the kernel model. walk: of attention on a
-    kernel that does not split the cache (see `latency.unsplit`; None: it does). collectives: which
+    kernel that does not split the cache (see `latency.walks`; None: it does). collectives: which
     kernel sums over GPUs (None: one GPU).
     """
 

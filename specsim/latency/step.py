@@ -15,17 +15,18 @@ from operator import attrgetter
 from specsim.errors import UsageError
 from specsim.latency.breakdown import OpTime, StepLatency
 from specsim.latency.collectives import Collectives, waits
-from specsim.latency.engine_profile import EngineProfile, Overheads
+from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.graphs import padded_tokens
 from specsim.latency.instance import Instance
 from specsim.latency.launches import Launches
+from specsim.latency.overheads import Overheads
 from specsim.latency.pipeline import Trip, crossings, round_of, stage_share, trip
 from specsim.latency.planned import Kernels, Plan
 from specsim.latency.power import KernelDemand, board_watts, demand
 from specsim.latency.price import LooseOps, Pricer, keep
 from specsim.latency.routing import routing_of
 from specsim.latency.shape import StepShape
-from specsim.latency.unsplit import walk_of
+from specsim.latency.walks import walk_of
 from specsim.methods.base import SpecSetup
 from specsim.ops.network import context_kv_ops, handover, markov_ops
 from specsim.ops.op import OpCost

@@ -63,19 +63,14 @@ cache), else to a kernel where a block takes the heads of a KV head, padded to 1
 context. Nothing of it was measured: a token takes its products at the peak, at least.
 """
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Sequence
+from functools import lru_cache
 from heapq import heapreplace
 from math import ceil, floor, log2
 
-from specsim.hardware.profile import HardwareProfile
-from specsim.latency.engine_profile import EngineProfile, kind_of_target
-from specsim.model.mixers import Attention
-from specsim.model.spec import ModelSpec
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import AttentionDecode, AttentionPrefill
 from specsim.ops.spread import Contexts, batches
-from specsim.roofline import compute_peak
 
 # Instructions of the loop over keys per tile: constant, and per 256 columns of a head.
 LOOP_INSTRUCTIONS = {"bf16": (742.0, 75.0), "fp8": (363.0, 504.0)}
@@ -96,37 +91,6 @@ FLASH2_S, FLASH2_FULL_S = 8.9e-9, 12.6e-9
 NODES = 8  # windows an octave at which makespans are played out
 
 
-Walk = Callable[[OpCost], float]  # seconds of an attention call; 0.0: the kernel model's own
-
-
-def walk_of(
-    engine: EngineProfile, spec: ModelSpec, profile: HardwareProfile, kv_dtype: str
-) -> Walk | None:
-    """How attention to a cache walks it where the engine's kernel does not split it; None where
-    it does."""
-    if engine.unsplit(spec.family, profile.arch, kv_dtype):
-        return partial(
-            unsplit_attention_s, sms=profile.sms, s_per_token=engine.unsplit_verify_s_per_token,
-            blocks_per_sm=engine.unsplit_blocks_per_sm,
-        )
-    sinks = {g.mixer.sinks for g in spec.layers if isinstance(g.mixer, Attention)}
-    if sinks == {True} and profile.arch in engine.flash2_arches:
-        return partial(
-            sinks_attention_s, sms=profile.sms, s_per_token=engine.unsplit_verify_s_per_token
-        )
-    if True in sinks:  # other kernels, which were not read
-        return None
-    peak = compute_peak(profile, "bf16")
-    if profile.arch in engine.flash2_arches and kv_dtype == "bf16":
-        return partial(flash2_attention_s, sms=profile.sms, peak=peak)
-    if profile.arch in engine.rocm_arches:
-        return partial(
-            rocm_attention_s, sms=profile.sms, peak=peak, cdna=profile.arch.startswith("cdna"),
-            odd=kind_of_target(spec) == "recurrent",
-        )
-    return None
-
-
 def flash2_attention_s(op: OpCost, sms: float, peak: float) -> float:
     """Seconds of one call of FlashAttention 2 on decoding sequences; 0.0 where it splits the cache,
     and for other ops. peak: of 16-bit products on the whole device, FLOP/s."""
@@ -142,7 +106,7 @@ def flash2_attention_s(op: OpCost, sms: float, peak: float) -> float:
     beside_s = (FLASH2_FULL_S if full else FLASH2_S) / 128
     width = next((w for w in FLASH2_WIDTHS if w >= shape.head_dim), shape.head_dim)
     s_per_token = width * (4 * FLASH2_ROWS * sms / peak + beside_s)
-    return _decode_tokens(shape, blocks, floor(sms)) * s_per_token
+    return decode_tokens(shape, blocks, floor(sms)) * s_per_token
 
 
 def rocm_attention_s(op: OpCost, sms: float, peak: float, *, cdna: bool, odd: bool) -> float:
@@ -165,7 +129,7 @@ def rocm_attention_s(op: OpCost, sms: float, peak: float, *, cdna: bool, odd: bo
             return 0.0
         blocks, rows = 1, max(BLOCK_ROWS, 2 ** ceil(log2(shared)))
     s_per_token = shape.head_dim * 4 * rows * sms / peak
-    return _decode_tokens(shape, blocks, floor(sms)) * s_per_token
+    return decode_tokens(shape, blocks, floor(sms)) * s_per_token
 
 
 def unsplit_attention_s(
@@ -213,7 +177,7 @@ def _triton_tokens(shape: AttentionDecode, slots: int) -> float:
     few = shape.seqs * shape.kv_heads <= SMALLEST_GRID
     if shape.q_len == 1 and not shape.beside_prompts and few:
         return 0.0
-    return _decode_tokens(shape, ceil(shape.q_len / _queries(shape)), slots)
+    return decode_tokens(shape, ceil(shape.q_len / _queries(shape)), slots)
 
 
 def _instructions(fmt: str, head_dim: float) -> float:
@@ -221,7 +185,7 @@ def _instructions(fmt: str, head_dim: float) -> float:
     return constant + per_256 * head_dim / 256
 
 
-def _decode_tokens(shape: AttentionDecode, blocks_per_head: int, slots: int) -> float:
+def decode_tokens(shape: AttentionDecode, blocks_per_head: int, slots: int) -> float:
     """Tokens that are walked one after the other in a call of decoding sequences."""
     blocks = shape.seqs * shape.kv_heads * blocks_per_head
     spread, longest = shape.contexts, shape.ctx

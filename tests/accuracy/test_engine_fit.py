@@ -14,7 +14,7 @@ from specsim.accuracy.rows import PublishedCase, published_case
 from specsim.accuracy.score import score_case
 from specsim.accuracy.scored import by_source
 from specsim.latency.engine import find_engine
-from specsim.latency.engine_profile import Overheads
+from specsim.latency.overheads import Overheads
 
 VLLM = find_engine("vllm")
 KEY = f"{VLLM.name}-{VLLM.version}"

@@ -16,7 +16,7 @@ from specsim.analytic.workload import WORKLOADS, Workload, find_workload
 from specsim.errors import CapacityError, UsageError
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
-from specsim.latency.engine_profile import Overheads
+from specsim.latency.overheads import Overheads
 from specsim.latency.shape import PrefillChunk, StepShape, decode_shape
 from specsim.methods.base import SpecSetup
 from specsim.model.catalogue import find_model

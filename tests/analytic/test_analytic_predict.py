@@ -25,7 +25,7 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
-from specsim.latency.engine_profile import Overheads
+from specsim.latency.overheads import Overheads
 from specsim.methods.base import SpecSetup
 from specsim.model.catalogue import find_drafter, find_model
 from specsim.ops.work import Parallel

@@ -11,7 +11,7 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
 from specsim.hardware.store import load_profile
-from specsim.latency.engine_profile import Overheads
+from specsim.latency.overheads import Overheads
 from specsim.ops.work import UNIFORM, Parallel
 from specsim.options.groups import DeploymentOptions as Options
 from specsim.speculation.acceptance import Acceptance

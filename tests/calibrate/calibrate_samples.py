@@ -12,7 +12,8 @@ from specsim.calibrate.records_fit import Data
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
-from specsim.latency.engine_profile import EngineProfile, Overheads
+from specsim.latency.engine_profile import EngineProfile
+from specsim.latency.overheads import Overheads
 
 # (hidden, layers, heads, kv heads, head width, inner width) of two small models of one vocabulary
 SHAPES = {

@@ -26,9 +26,9 @@ from specsim.calibrate.fewshot_priors import (
 from specsim.errors import CalibrationError, FormatError, ProfileError
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import engine_from_dict, find_engine, list_engines
-from specsim.latency.engine_profile import Overheads
 from specsim.latency.engine_text import engine_toml, write_engine
 from specsim.latency.instance import Instance
+from specsim.latency.overheads import Overheads
 from specsim.latency.shape import PrefillChunk, StepShape, decode_shape
 from specsim.latency.step import LatencyModel
 from specsim.methods.resolve import resolve_setup

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from specsim.hardware.store import load_profile
 from specsim.latency.collectives import Collectives, wait_share, waits
 from specsim.latency.engine import find_engine, list_engines
-from specsim.latency.engine_profile import EngineProfile, Overheads
+from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.instance import Instance
+from specsim.latency.overheads import Overheads
 from specsim.latency.shape import decode_shape
 from specsim.latency.step import LatencyModel
 from specsim.model.catalogue import find_model

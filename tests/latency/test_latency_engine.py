@@ -18,8 +18,9 @@ from specsim.errors import FormatError, ProfileError, SpecSimError
 from specsim.hardware.store import load_profile
 from specsim.latency import engine
 from specsim.latency.engine import engine_from_dict, engine_of_year, find_engine, list_engines
-from specsim.latency.engine_profile import EngineProfile, Overheads, Scheduler, Server
+from specsim.latency.engine_profile import EngineProfile, Scheduler, Server
 from specsim.latency.graphs import padded_tokens
+from specsim.latency.overheads import Overheads
 from specsim.methods.base import METHODS
 from specsim.model.catalogue import find_model, variant
 

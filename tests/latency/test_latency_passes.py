@@ -6,8 +6,8 @@ import pytest
 
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import engine_from_dict, find_engine
-from specsim.latency.engine_profile import Overheads
 from specsim.latency.instance import Instance
+from specsim.latency.overheads import Overheads
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel
 from specsim.methods.base import SpecSetup

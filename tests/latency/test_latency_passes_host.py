@@ -9,8 +9,9 @@ import pytest
 from specsim.hardware.store import load_profile
 from specsim.latency.breakdown import StepLatency
 from specsim.latency.engine import find_engine
-from specsim.latency.engine_profile import TARGET_KINDS, EngineProfile, Overheads
+from specsim.latency.engine_profile import TARGET_KINDS, EngineProfile
 from specsim.latency.instance import Instance
+from specsim.latency.overheads import Overheads
 from specsim.latency.shape import decode_shape
 from specsim.latency.step import LatencyModel
 from specsim.methods.base import SpecSetup

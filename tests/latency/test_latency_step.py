@@ -13,8 +13,9 @@ from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
-from specsim.latency.engine_profile import EngineProfile, Overheads
+from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.instance import Instance
+from specsim.latency.overheads import Overheads
 from specsim.latency.price import plain_roofline
 from specsim.latency.shape import PrefillChunk, StepShape, decode_shape
 from specsim.latency.step import LatencyModel

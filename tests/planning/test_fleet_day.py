@@ -15,7 +15,7 @@ from specsim.api.deployment import build_request
 from specsim.commands import app
 from specsim.errors import FormatError, SpecSimError, UsageError
 from specsim.formats.traces import read_trace
-from specsim.latency.engine_profile import Overheads
+from specsim.latency.overheads import Overheads
 from specsim.options.groups import DeploymentOptions
 from specsim.planning.capacity_loads import Arrivals
 from specsim.planning.capacity_start import estimate_capacity

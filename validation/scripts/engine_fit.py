@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from specsim.accuracy.rows import PublishedCase
 from specsim.accuracy.score import score_case
 from specsim.accuracy.scored import Scored
-from specsim.latency.engine_profile import Overheads
+from specsim.latency.overheads import Overheads
 
 Floats = NDArray[np.float64]
 # Correlation of what values of one server are off by, and of what servers of one source are, as the

@@ -47,7 +47,7 @@ from specsim.accuracy.score import read_rows, score_case, score_rows
 from specsim.accuracy.scored import Scored, by_source
 from specsim.analytic.system import System
 from specsim.latency.engine import list_engines
-from specsim.latency.engine_profile import Overheads
+from specsim.latency.overheads import Overheads
 
 FILES = (PUBLISHED, PUBLISHED_2, SILICON)
 NEVER_FITTED = ("mindrouter",)
