@@ -14,7 +14,7 @@ from typing import Literal
 from specsim.errors import UsageError
 from specsim.latency.overheads import Overheads
 from specsim.methods.base import METHODS, SpecSetup
-from specsim.model.mixers import LatentAttention
+from specsim.model.mixers import Attention, LatentAttention
 from specsim.model.spec import ModelSpec
 
 # Which kernel sums over GPUs: (where, path, ((up to GPUs, up to MiB), ...)).
@@ -68,6 +68,7 @@ DraftGraphs = Literal["whole", "pieces", "none"]  # of a pass; between its atten
 # first version in which it is no more so ('': always).
 LatentVerify = Literal["", "expanded", "rows", "walked"]
 LatentRule = tuple[str, LatentVerify, str]
+GEMMA3_TEXT_VOCAB = 262144
 TARGET_KINDS = ("dense", "routed", "recurrent")
 FEATURES = ("draft_table", "synthetic_acceptance", "reserved_draft_tokens", "older_runner")
 
@@ -167,8 +168,10 @@ class EngineProfile:
     latent_verify: (architecture, way, before version), ...: how verify steps of latent attention
         run where no kernel packs their queries: the first rule that holds (see `latency.walks`).
     asked: the version that was asked for, '' where none was: then it is the newest.
-    unsplit_verify_except: 'ARCH DTYPE' of devices and caches where these families run on another
-        kernel, which splits the cache.
+    unsplit_verify_except: 'FAMILY ARCH', 'FAMILY ARCH DTYPE' of the cache, or both with the widest
+        head: where these families run on another kernel, which splits the cache.
+    extend_families: families whose verify steps run on SGLang's Triton kernel for prompts but on
+        data-centre Blackwell (see `latency.walks`).
     all_reduce: rules by which the kernel is chosen that sums over GPUs (see `latency.collectives`).
     second_stream_tokens: up to so many tokens a shared expert runs beside the routed ones.
     whole_expert_formats: weight formats whose routed-expert kernel streams every expert of the GPU
@@ -222,6 +225,7 @@ class EngineProfile:
     unsplit_verify_families: tuple[str, ...] = ()
     flash2_arches: tuple[str, ...] = ()
     rocm_arches: tuple[str, ...] = ()
+    extend_families: tuple[str, ...] = ()
     latent_verify: tuple[LatentRule, ...] = ()
     asked: str = ""
     unsplit_verify_except: tuple[str, ...] = ()
@@ -309,10 +313,19 @@ class EngineProfile:
         narrow = (chooses and arch in self.fp8_choosers) or spec.weights in self.fp8_cache_weights
         return "fp8" if narrow else spec.default_kv_dtype
 
-    def unsplit(self, family: str, arch: str, kv_dtype: str) -> bool:
-        """Whether attention of this family splits no cache in a verify step."""
-        split = f"{arch} {kv_dtype}" in self.unsplit_verify_except
-        return family in self.unsplit_verify_families and not split
+    def unsplit(self, spec: ModelSpec, arch: str, kv_dtype: str) -> bool:
+        """Whether attention of this model splits no cache in a verify step."""
+        if spec.family not in self.unsplit_verify_families or _text_only(spec):
+            return False
+        widest = max(
+            (g.mixer.head_dim for g in spec.layers if isinstance(g.mixer, Attention)), default=0
+        )
+        here = (spec.family, arch, kv_dtype)
+        for words in map(str.split, self.unsplit_verify_except):
+            fits = len(words) < 4 or widest <= int(words[3])
+            if here[: len(words[:3])] == tuple(words[:3]) and fits:
+                return False
+        return True
 
     def latent_way(self, arch: str) -> LatentVerify:
         """How verify steps of latent attention run; '': packed."""
@@ -359,6 +372,12 @@ class EngineProfile:
             f"{self.server.label} {version} has no method {method!r} any more "
             f"({self.version} has it)"
         )
+
+
+def _text_only(spec: ModelSpec) -> bool:
+    """Whether a family with images has none in this size: Gemma-3 270M and 1B, whose vocabulary is
+    without image tokens."""
+    return spec.family == "gemma3" and spec.vocab <= GEMMA3_TEXT_VOCAB
 
 
 def kind_of_target(spec: ModelSpec) -> str:

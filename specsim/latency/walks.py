@@ -18,9 +18,10 @@ data-centre Blackwell. Elsewhere (`latent_verify` of an engine) a step of severa
   kernels/ops/attention/extend_attention.py): absorbed, on Triton's kernel for prompts. A block
   takes up to 32 queries of ONE head over the whole context, 576 wide, and no prefix is split.
 
-**Sinks in SGLang** (gpt-oss) run on the same kernel there, FlashInfer having none: blocks of the
-queries of one head, 128 (sm_80) or 64 at a time. What a token takes of that kernel was not
-measured: its products at the peak of an SM, at least.
+**Sinks and Gemma-4 in SGLang** run on the same kernel: FlashInfer has no sinks, so gpt-oss does
+where latents do (gpt_oss.py); gemma4.py names Triton but on data-centre Blackwell. Blocks take the
+queries of one head. What a token takes of that kernel was not measured: its products at the peak of
+an SM, at least.
 """
 
 from collections.abc import Callable
@@ -47,8 +48,9 @@ from specsim.roofline.dispatch import op_time
 from specsim.units import DTYPE_BYTES
 
 Walk = Callable[[OpCost], float]  # seconds of an attention call; 0.0: the kernel model's own
-EXTEND_LATENT_ROWS = 32  # queries of a block of SGLang's kernel for prompts, 576 columns wide
-EXTEND_ROWS, EXTEND_SM80_ROWS = 64, 128  # and narrower; up to 128 columns wide on sm_80
+# Queries of a block of SGLang's kernel for prompts: up to 128 columns wide on sm_80 and sm_90, up
+# to 256 and elsewhere, beyond.
+EXTEND_LARGE, EXTEND_ROWS, EXTEND_WIDE = 128, 64, 32
 SM80 = ("a100", "a800", "a30")  # how names of such devices begin
 
 
@@ -69,7 +71,7 @@ def _grouped(
     engine: EngineProfile, spec: ModelSpec, profile: HardwareProfile, kv_dtype: str
 ) -> Walk | None:
     """Of attention with keys and values by head."""
-    if engine.unsplit(spec.family, profile.arch, kv_dtype):
+    if engine.unsplit(spec, profile.arch, kv_dtype):
         return partial(
             unsplit_attention_s, sms=profile.sms, s_per_token=engine.unsplit_verify_s_per_token,
             blocks_per_sm=engine.unsplit_blocks_per_sm,
@@ -80,7 +82,8 @@ def _grouped(
         return partial(
             sinks_attention_s, sms=profile.sms, s_per_token=engine.unsplit_verify_s_per_token
         )
-    if sinks == {True} and engine.latent_way(profile.arch) == "walked":
+    walked = sinks == {True} and engine.latent_way(profile.arch) == "walked"
+    if walked or (spec.family in engine.extend_families and profile.arch != "blackwell"):
         return partial(extend_attention_s, profile=profile)
     if True in sinks:  # other kernels, which were not read
         return None
@@ -152,12 +155,15 @@ def extend_attention_s(op: OpCost, profile: HardwareProfile) -> float:
     if isinstance(shape, LatentDecode):
         if shape.apart:
             return 0.0
-        rows, width = EXTEND_LATENT_ROWS, 2 * shape.kv_lora_rank + shape.rope_dim
+        rows, width = EXTEND_WIDE, 2 * shape.kv_lora_rank + shape.rope_dim
         blocks = shape.heads * ceil(shape.q_len / rows)
         walk = AttentionDecode(shape.seqs, shape.q_len, shape.heads, 1, width, shape.ctx)
     else:
-        large = shape.head_dim <= 128 and profile.name.startswith(SM80)
-        rows = EXTEND_SM80_ROWS if large else EXTEND_ROWS
+        large = profile.arch == "hopper" or profile.name.startswith(SM80)
+        if shape.head_dim > 256:
+            rows = EXTEND_WIDE
+        else:
+            rows = EXTEND_LARGE if large and shape.head_dim <= 128 else EXTEND_ROWS
         width = 2 * shape.head_dim
         blocks = shape.heads / shape.kv_heads * ceil(shape.q_len / rows)
         walk = shape

@@ -128,12 +128,32 @@ def test_makespans_between_nodes_are_those_played_out() -> None:
             assert between == pytest.approx(exact, rel=3e-3)
 
 
-def test_gemma_on_hopper_splits_a_16_bit_cache() -> None:
-    """vLLM 0.25.1 puts it on FlashAttention 4 there; an fp8 cache leaves Triton."""
+def test_gemma_runs_on_triton_where_flash_attention_4_does_not_take_it() -> None:
+    """Gemma-4: FlashAttention 4 on Hopper, not with an fp8 cache. Gemma-3 with images is a
+    prefix-LM, whose heads of 128 FlashAttention 4 takes on data-centre Blackwell alone."""
     vllm = find_engine("vllm", "0.25.1")
-    assert vllm.unsplit("gemma4", "hopper", "fp8") and vllm.unsplit("gemma4", "ampere", "bf16")
-    assert not vllm.unsplit("gemma4", "hopper", "bf16")
-    assert not vllm.unsplit("llama", "hopper", "fp8")
+    wide, narrow = find_model("gemma-3-4b"), find_model("gemma-3-27b")  # heads of 256 and 128
+    gemma4, text = find_model("gemma-4-31b"), find_model("gemma-3-1b")
+    assert vllm.unsplit(gemma4, "hopper", "fp8") and vllm.unsplit(gemma4, "ampere", "bf16")
+    assert not vllm.unsplit(gemma4, "hopper", "bf16")
+    for arch in ("hopper", "ampere", "ada", "blackwell-consumer"):
+        assert vllm.unsplit(wide, arch, "bf16") and vllm.unsplit(narrow, arch, "bf16")
+        assert not vllm.unsplit(text, arch, "bf16")
+    assert vllm.unsplit(wide, "blackwell", "bf16") and vllm.unsplit(narrow, "blackwell", "fp8")
+    assert not vllm.unsplit(narrow, "blackwell", "bf16")
+    assert not vllm.unsplit(wide, "cdna3", "bf16")
+    assert not find_engine("vllm==0.12").unsplit(wide, "hopper", "bf16")
+    assert not vllm.unsplit(find_model("llama-3.1-8b"), "hopper", "fp8")
+
+
+def test_a_verify_step_of_gemma_3_walks_its_full_layers() -> None:
+    """27B on an H100: 16 KV heads of 2 query heads, 128 wide; 8 queries a block, all at once."""
+    walk = walk_of(find_engine("vllm"), find_model("gemma-3-27b"), load_profile("h100-sxm"), "bf16")
+    assert walk is not None
+    token = WIDE * (742 + 75 * 0.5) / (742 + 75 * 2)
+    assert token == pytest.approx(73.4e-9, rel=0.001)
+    assert walk(decode(1, 4, 16000, 32, 16, 128)) == pytest.approx(16000 * token)  # 1.17 ms
+    assert walk(decode(1, 1, 16000, 32, 16, 128)) == 0.0
 
 
 # --- FlashAttention 2 ---------------------------------------------------------------------------

@@ -95,6 +95,18 @@ def test_sinks_in_sglang_are_walked_by_query_head() -> None:
         assert walk_of(find_engine("sglang"), oss, load_profile(device), "bf16") is None
 
 
+def test_gemma_4_in_sglang_is_walked_by_query_head() -> None:
+    gemma, sglang = find_model("gemma-4-31b"), find_engine("sglang")
+    walk = walk_of(sglang, gemma, load_profile("h200-sxm"), "bf16")
+    assert walk is not None
+    # Heads of 512: 32 queries a block, 8.75 ns a token of an SM at its peak; of 256: 64 queries.
+    wide = OpCost("attn", AttentionDecode(1, 4, 32, 4, 512, 1000.0))
+    assert walk(wide) == pytest.approx(1000 * 2 * 32 * 1024 * 132 / 989e12, rel=0.01)
+    narrow = OpCost("attn", AttentionDecode(1, 4, 32, 16, 256, 1000.0))
+    assert walk(narrow) == pytest.approx(1000 * 2 * 64 * 512 * 132 / 989e12, rel=0.01)
+    assert walk_of(sglang, gemma, load_profile("b200"), "bf16") is None
+
+
 def test_a_verify_step_pays_for_the_expansion_in_every_layer() -> None:
     def step(engine: str, q_len: int) -> float:
         found = find_engine(engine)
