@@ -23,7 +23,18 @@ def data_root(name: str) -> Path:
 
 @cache
 def data_table(folder: str, name: str) -> dict[str, Any]:
-    """A packaged TOML file, read once; not to be changed."""
+    """A packaged TOML or JSON file, read once; not to be changed."""
+    import json
     import tomllib  # not on the way to --help
 
-    return tomllib.loads((data_root(folder) / name).read_text(encoding="utf-8"))
+    loads = json.loads if name.endswith(".json") else tomllib.loads
+    found: dict[str, Any] = loads((data_root(folder) / name).read_text(encoding="utf-8"))
+    return found
+
+
+def data_rows(folder: str, name: str) -> list[dict[str, str]]:
+    """The lines of a packaged CSV file by column; lines that begin with # are remarks."""
+    import csv
+
+    lines = (data_root(folder) / name).read_text(encoding="utf-8").splitlines()
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))

@@ -41,11 +41,19 @@ def columns_of(rows: Iterable[Row]) -> list[str]:
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
+def printable(text: str) -> str:
+    """Text for a terminal: line feeds stay, other control and invisible characters are written
+    out, as names in files and answers of servers may hold what a terminal would obey."""
+    return "".join(
+        ch if ch.isprintable() or ch == "\n" else ascii(ch)[1:-1] for ch in text
+    )
+
+
 def plain_text(text: str) -> str:
     """A text as a cell of a table that people open in a spreadsheet: one that begins as a formula
     does gets an apostrophe in front, control characters, which a terminal would obey, are written
     out."""
-    text = "".join(ch if ch.isprintable() or ch == "\n" else ascii(ch)[1:-1] for ch in text)
+    text = printable(text)
     if text[:1] not in ("=", "+", "-", "@"):
         return text
     try:

@@ -14,7 +14,7 @@ ROOT = PACKAGE.parent
 # Layer of each part of the package; a module may import from its own part and from lower layers.
 LAYERS = {
     "units": 0, "errors": 0, "data": 0, "search": 0, "version": 0, "jsonable": 0,
-    "interrupts": 0,
+    "interrupts": 0, "summary": 0,
     "vllm_files": 0.5, "rows": 0.5,
     "files": 0.5,  # raises the errors of the layer below, and is there for all above
     "checked": 0.7,
@@ -33,7 +33,7 @@ LAYERS = {
     "commands": 10,
 }
 GROUND = {"units", "errors", "data", "search", "version", "jsonable", "vllm_files", "rows", "files",
-          "checked", "interrupts"}
+          "checked", "interrupts", "summary"}
 # Edges: what they may import besides themselves.
 EDGES = {
     "formats": {*GROUND, "model", "hardware", "methods", "sim.request"},
@@ -47,7 +47,7 @@ EDGES = {
     "decoder": {*GROUND, "model.spec", "formats.hf_config", "formats.gguf_header",
                 "speculation.acceptance"},
     "measure": {"units", "errors", "data", "version", "jsonable", "files", "decoder",
-                "calibrate.records", "calibrate.summary", "speculation.acceptance"},
+                "calibrate.records", "summary", "speculation.acceptance"},
     "serve": {*GROUND, "decoder", "formats"},
     "explore": {*GROUND, "api", "report", "options", "model", "hardware", "methods", "latency",
                 "analytic", "serve"},

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from specsim.accuracy.split import GapSplit
-from specsim.calibrate.summary import ErrorSummary, error_summary
 from specsim.errors import UsageError
 from specsim.files import write_whole
 from specsim.jsonable import json_text, jsonable, picked
+from specsim.summary import ErrorSummary, error_summary
 
 FORMAT = 1
 SPLITS = ("fitted", "held-out")

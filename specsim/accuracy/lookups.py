@@ -5,12 +5,11 @@ Rows name few devices and models many times over, and looking a name up reads an
 without memory that is most of the time of scoring a long file.
 """
 
-import csv
 import math
 import re
 from functools import cache, lru_cache
 
-from specsim.data import data_root, data_table
+from specsim.data import data_rows, data_table
 from specsim.errors import SpecSimError
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
@@ -51,11 +50,8 @@ DEFAULT_LENGTHS = (256, 256)
 @cache
 def _lengths() -> tuple[tuple[str, tuple[int, int]], ...]:
     """(part of a name, (input tokens, output tokens)), in the order in which they are tried."""
-    text = (data_root("catalog") / "dataset_lengths.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    return tuple(
-        (row["name"], (int(row["input_tokens"]), int(row["output_tokens"]))) for row in rows
-    )
+    return tuple((row["name"], (int(row["input_tokens"]), int(row["output_tokens"])))
+                 for row in data_rows("catalog", "dataset_lengths.csv"))
 
 
 def dataset_lengths(name: str) -> tuple[int, int]:

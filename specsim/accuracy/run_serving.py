@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specsim.analytic.system import System
-from specsim.calibrate.summary import quantile
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.engine_profile import EngineProfile
@@ -26,6 +25,7 @@ from specsim.sim.request import FINISHED, Request
 from specsim.sim.run import simulate
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.acceptance_spread import INDEPENDENT
+from specsim.summary import times_summary
 
 JUDGED = ("output_tok_s", "tpot_s_p50", "ttft_s_p95", "tokens_per_step")
 FIGURES = ("output_tok_s", "ttft_s_p50", "ttft_s_p95", "tpot_s_p50", "tpot_s_p95",
@@ -109,11 +109,8 @@ def figures(
     tokens_per_step: float,
 ) -> dict[str, float]:
     """The figures of a run from its requests' times."""
-    out = {"output_tok_s": tokens / span_s, "tokens_per_step": tokens_per_step}
-    for name, values in (("ttft_s", ttft_s), ("tpot_s", tpot_s)):
-        ordered = sorted(values)
-        out |= {f"{name}_p50": quantile(ordered, 0.5), f"{name}_p95": quantile(ordered, 0.95)}
-    return out
+    return {"output_tok_s": tokens / span_s, "tokens_per_step": tokens_per_step,
+            **times_summary(ttft_s=ttft_s, tpot_s=tpot_s)}
 
 
 def measured_figures(

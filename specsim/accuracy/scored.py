@@ -15,8 +15,8 @@ from typing import TypedDict
 from specsim.accuracy.lookups import source_of
 from specsim.accuracy.rows import PublishedCase
 from specsim.analytic.intervals import interval_for
-from specsim.calibrate.summary import error_summary
 from specsim.jsonable import picked
+from specsim.summary import error_summary
 
 QUANTITIES = ("step_cost_ratio", "speedup", "tpot", "ttft")
 # What per-source figures are given of: name -> quantity and side ('' for either).

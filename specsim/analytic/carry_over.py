@@ -11,7 +11,6 @@ losses are fitted on public pairs: `catalog/carry_over.json`, `validation/script
 `validation/reports/carry_over.md`.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from functools import lru_cache
 from specsim.analytic.intervals import log_ends
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
-from specsim.data import data_root
+from specsim.data import data_table
 
 KINDS = ("gpu", "gpus", "engine", "k", "context", "concurrency")  # what may differ
 TAIL = 4.0  # degrees of freedom
@@ -77,8 +76,7 @@ class CarryOver:
 @lru_cache(maxsize=1)
 def carry_overs() -> dict[str, CarryOver]:
     """By quantity: 'tpot', 'ttft', 'speedup'."""
-    text = (data_root("catalog") / "carry_over.json").read_text(encoding="utf-8")
-    found = json.loads(text)["quantities"]
+    found = data_table("catalog", "carry_over.json")["quantities"]
     return {name: CarryOver(**values) for name, values in found.items()}
 
 

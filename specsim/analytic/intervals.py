@@ -6,13 +6,11 @@ that had not seen their source (`validation/scripts/residual_model.py`). A class
 have measured takes after its relatives, and is wider for that.
 """
 
-import json
 import math
-from functools import lru_cache
 from typing import TypedDict
 
 from specsim.analytic.system import System
-from specsim.data import data_root
+from specsim.data import data_table
 
 FEW_SOURCES = 2  # a class with fewer rests on others
 
@@ -37,17 +35,11 @@ class ClassResiduals(TypedDict):
     n: int
 
 
-@lru_cache(maxsize=1)
-def _residuals() -> dict[str, dict[str, ClassResiduals]]:
-    """By quantity and class; engine 'other' stands for those that nobody measured."""
-    text = (data_root("catalog") / "residuals.json").read_text(encoding="utf-8")
-    found: dict[str, dict[str, dict[str, ClassResiduals]]] = json.loads(text)
-    return found["quantities"]
-
-
 def class_residuals(quantity: str, klass: str) -> ClassResiduals:
-    """What is known of a quantity ('tpot', 'ttft', 'speedup', 'step_cost_ratio') of a class."""
-    table = _residuals()[quantity]
+    """What is known of a quantity ('tpot', 'ttft', 'speedup', 'step_cost_ratio') of a class;
+    engine 'other' stands for those that nobody measured."""
+    known = data_table("catalog", "residuals.json")["quantities"]
+    table: dict[str, ClassResiduals] = known[quantity]
     side, kind, _, kernels, gpus = klass.split("|")
     return table.get(klass) or table[f"{side}|{kind}|other|{kernels}|{gpus}"]
 

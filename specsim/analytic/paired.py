@@ -8,15 +8,14 @@ acceptance cancel where target and drafter are the same. `catalog/paired_residua
 effects, checked on pairs of sources that were left out (`validation/scripts/paired_intervals.py`).
 """
 
-import json
 import math
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import NamedTuple, TypedDict
 
 from specsim.analytic.intervals import log_ends, prediction_class
 from specsim.analytic.system import System
-from specsim.data import data_root
+from specsim.data import data_table
 from specsim.model.catalogue import shapes_key
 
 Ends = tuple[float, float]
@@ -101,11 +100,9 @@ def spread(known: Effects, a: Case, b: Case, power: float, other: float) -> tupl
     return middle, math.sqrt(max(0.0, variance))
 
 
-@cache
 def effects() -> dict[str, Effects]:
     """By quantity, from the catalogue."""
-    path = data_root("catalog") / "paired_residuals.json"
-    found: dict[str, Effects] = json.loads(path.read_text(encoding="utf-8"))["quantities"]
+    found: dict[str, Effects] = data_table("catalog", "paired_residuals.json")["quantities"]
     return found
 
 

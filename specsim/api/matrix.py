@@ -13,7 +13,7 @@ from specsim.jsonable import Key
 from specsim.options.analytic import MatrixOptions
 from specsim.options.declare import repeat
 from specsim.options.groups import DeploymentOptions
-from specsim.options.values import Words, as_text, profile_folder, shown
+from specsim.options.values import Words, parse_names, profile_folder, shown
 from specsim.planning import matrix as planning
 from specsim.report.progress import task_bar
 
@@ -74,10 +74,7 @@ def split_format(model: str) -> tuple[str, str]:
 
 
 def _names(given: Words, flag: str) -> list[str]:
-    text = as_text(given)
-    names = [part.strip() for part in text.split(",")]
-    if not all(names):
-        raise UsageError(f"{flag} is {shown(text)}; it must be names separated by commas")
+    names = parse_names(given, flag)
     if len(names) > MAX_NAMES:
         raise UsageError(f"{flag} has {len(names)} names; give at most {MAX_NAMES}")
-    return list(dict.fromkeys(names))
+    return names

@@ -17,7 +17,14 @@ from specsim.model.counts import cache_dtype, kv_dtype_bytes
 from specsim.options.analytic import ParetoOptions
 from specsim.options.declare import repeat
 from specsim.options.groups import DeploymentOptions
-from specsim.options.values import Numbers, Words, as_text, parse_numbers, parse_speeds, shown
+from specsim.options.values import (
+    Numbers,
+    Words,
+    as_text,
+    parse_names,
+    parse_numbers,
+    parse_speeds,
+)
 from specsim.planning import pareto as planning
 from specsim.planning.pareto import Axes
 from specsim.planning.pareto_at import with_speeds
@@ -174,12 +181,7 @@ def _numbers(text: Numbers, flag: str, low: int, high: int) -> tuple[int, ...]:
 
 
 def _words(text: Words | None, flag: str) -> tuple[str, ...]:
-    if text is None:
-        return ()
-    found = tuple(dict.fromkeys(part.strip().lower() for part in as_text(text).split(",")))
-    if not all(found):
-        raise UsageError(f"{flag} is {shown(as_text(text))}; it must be names separated by commas")
-    return found
+    return () if text is None else tuple(parse_names(as_text(text).lower(), flag))
 
 
 def builder(options: DeploymentOptions) -> Callable[[int, int, str, str, int], System]:

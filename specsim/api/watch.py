@@ -18,8 +18,8 @@ from specsim.jsonable import json_text
 from specsim.options.groups import DeploymentOptions
 from specsim.options.measured import WatchCommand
 from specsim.options.values import parse_duration
-from specsim.report.tables import printable
 from specsim.report.watch_view import HISTORY, watch_line, watch_screen
+from specsim.rows import printable
 
 MOST_INTERVAL_S = 3600.0
 

@@ -6,12 +6,11 @@ the logarithm of a parameter around the profile's value; that of 'acceptance' is
 accepted / drafted tokens.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from specsim.data import data_root
+from specsim.data import data_table
 
 # On one machine the memory rate already ranged by a factor of 1.6, ln 1.6 = 0.47
 # (hw_profiles/cpu-generic.toml); no public measurement of a CPU server tells it better.
@@ -65,8 +64,7 @@ class Priors:
 
 def shipped() -> Priors:
     """The priors of the catalogue."""
-    path = data_root("catalog") / "fewshot_priors.json"
-    raw = json.loads(path.read_text(encoding="utf-8"))
+    raw = data_table("catalog", "fewshot_priors.json")
     return Priors(raw["widths"], raw["noise"], raw["shared"], raw["reach"],
                   settings=raw["settings"])
 

@@ -18,12 +18,12 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from specsim.calibrate.summary import quantile
 from specsim.checked import LooseShape, Rule, check, json_value
 from specsim.data import data_table
 from specsim.errors import FormatError, closest
 from specsim.files import bytes_of
 from specsim.jsonable import json_text, picked
+from specsim.summary import quantile
 
 FORMAT = 1
 MAX_FILE_BYTES = 200_000_000

@@ -21,9 +21,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from specsim.calibrate.records import Measurement, RunHeader
-from specsim.calibrate.summary import quantile
 from specsim.hardware.profile import HardwareProfile
 from specsim.jsonable import json_text
+from specsim.summary import quantile
 
 CONTENDED = 0.85
 SLOW = 0.75

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from specsim.calibrate.records_fit import Outcome, parameter_rows
 from specsim.calibrate.samples import run_id
-from specsim.calibrate.summary import error_summary
 from specsim.errors import UsageError
 from specsim.files import write_whole
 from specsim.hardware.schema import profile_from_document
 from specsim.hardware.toml_file import parse_document, to_toml
 from specsim.latency.engine_text import engine_toml
+from specsim.summary import error_summary
 
 FORMAT = 1
 KEYS = "Seconds. Keys: specsim/latency/engine.py."  # first line of an engine file

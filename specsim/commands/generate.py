@@ -8,7 +8,8 @@ from specsim.commands import decoder_setup as d
 from specsim.commands.bind import command
 from specsim.errors import UsageError
 from specsim.options.local import GenerateCommand
-from specsim.report.tables import printable, to_json
+from specsim.report.tables import to_json
+from specsim.rows import printable
 from specsim.units import counted
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from specsim.options.listing import (
     ReportCommand,
 )
 from specsim.report.blocks import Lines, Section
-from specsim.report.tables import Table, printable
-from specsim.rows import columns_of, flat, rows_at
+from specsim.report.tables import Table
+from specsim.rows import columns_of, flat, printable, rows_at
 from specsim.units import counted
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from specsim.options.groups import (
     OutputOptions,
     PlotFileOptions,
 )
-from specsim.report.tables import printable, to_csv, to_json
+from specsim.report.tables import to_csv, to_json
+from specsim.rows import printable
 
 if TYPE_CHECKING:
     from specsim.api.validation import Validation

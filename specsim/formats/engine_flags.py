@@ -7,7 +7,6 @@ one group. A speculative algorithm without any number takes SGLang's own choice:
 of 8 tokens with 4 branches for Llama and Grok, else a chain of 3.
 """
 
-import json
 from collections.abc import Mapping
 
 from specsim.errors import FormatError, UsageError
@@ -18,6 +17,7 @@ from specsim.formats.server_flags import (
     ServerCommand,
     ServerWords,
     check_speculation_known,
+    json_or_text,
     longest,
     numeric_formats,
     share,
@@ -183,7 +183,7 @@ def _config(flags: ParsedFlags) -> str | None:
         field = name.split(".", 1)[1].replace("-", "_")
         if "." in field:
             raise FormatError(f"--command has --{name}; the fields of this JSON have no parts")
-        fields[field] = _json_or_text(text)
+        fields[field] = json_or_text(text)
     return json_text(fields)
 
 
@@ -198,15 +198,7 @@ def _flags_of_their_own(read: Mapping[str, str]) -> dict[str, object]:
         if name in _NUMBERS:
             fields[name] = whole(found, name, _NUMBERS[name])
         else:
-            fields[name] = text if name in ("method", "model") else _json_or_text(text or "true")
+            fields[name] = text if name in ("method", "model") else json_or_text(text or "true")
     if not found.keys() & {"method", "model"}:
         fields["method"] = MtpMethod.name
     return fields
-
-
-def _json_or_text(text: str) -> object:
-    """A word that is no JSON stands for itself, as in vLLM."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

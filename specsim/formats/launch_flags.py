@@ -5,11 +5,15 @@ Read in the sources of vLLM 0.12.0 and 0.25.1 (engine/arg_utils.py, config/compi
 SGLang 0.5.23 (server_args.py), both Apache-2.0.
 """
 
-import json
 import re
 
-from specsim.errors import UsageError
-from specsim.formats.server_flags import CommandValues, ParsedFlags, those_set, whole
+from specsim.formats.server_flags import (
+    CommandValues,
+    ParsedFlags,
+    json_or_text,
+    those_set,
+    whole_number,
+)
 
 _COMPILATION = ("compilation-config", "cc")
 _MOST = "max_cudagraph_capture_size"
@@ -17,14 +21,12 @@ _MOST = "max_cudagraph_capture_size"
 
 def launch_values(flags: ParsedFlags) -> CommandValues:
     """`cuda_graph_max` and `async_scheduling` as the flags set them; what else stands in vLLM's
-    compilation JSON goes to `not_modelled`. UsageError for a size that is no number."""
+    compilation JSON goes to `not_modelled`. UsageError for a size that is no number from 1."""
     read = flags.read
-    graphs = whole(read, "graphs", "the largest batch of a CUDA graph as")
     largest = _of_compilation(flags)
-    if (text := read.get("graph sizes")) is not None:
-        largest = _largest(text)
-    if graphs is not None:
-        largest = graphs
+    for name in ("graph sizes", "graphs"):
+        if (text := read.get(name)) is not None:
+            largest = _largest(text)
     if "no graphs" in read:
         largest = 0
     ahead = None
@@ -40,13 +42,13 @@ def _of_compilation(flags: ParsedFlags) -> int | None:
     text = flags.read.get("compilation")
     fields: dict[str, object] = {}
     if text is not None:
-        found = _json(text)
+        found = json_or_text(text)
         if isinstance(found, dict):
             fields |= found
         else:
             flags.not_modelled.append(f"--compilation-config {text[:40]}")
     for name in [n for n in flags.dotted if n.split(".", 1)[0] in _COMPILATION]:
-        fields[name.split(".", 1)[1].replace("-", "_")] = _json(flags.dotted.pop(name))
+        fields[name.split(".", 1)[1].replace("-", "_")] = json_or_text(flags.dotted.pop(name))
     fields = {name: value for name, value in fields.items() if value is not None}  # null: default
     mode, used = fields.pop("cudagraph_mode", ""), fields.pop("use_cudagraph", True)
     found = [_largest(fields.pop(n)) for n in ("cudagraph_capture_sizes", _MOST) if n in fields]
@@ -65,18 +67,4 @@ def _largest(batches: object) -> int:
     items = batches if isinstance(batches, list) else [batches]
     if isinstance(batches, str):
         items = re.split(r"[\s,]+", batches.strip(" []"))
-    sizes = [str(item) for item in items]
-    if not sizes or not all(re.fullmatch(r"0*[1-9]\d{0,17}", size) for size in sizes):
-        raise UsageError(
-            f"--command has {str(batches)[:40]!r} as batches of CUDA graphs; write whole numbers "
-            "from 1: 1 2 4 8"
-        )
-    return max(map(int, sizes))
-
-
-def _json(text: str) -> object:
-    """A word that is no JSON stands for itself, as in vLLM."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+    return max(whole_number(str(item), "a batch of CUDA graphs") for item in items or [0])

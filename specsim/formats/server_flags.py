@@ -5,6 +5,7 @@ modelled (they change cost, so a prediction must say that it does not know them)
 is which stands in `engines/commands/*.toml`, one file per server.
 """
 
+import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -187,11 +188,21 @@ def check_speculation_known(flags: ParsedFlags) -> None:
         )
 
 
+def json_or_text(text: str) -> object:
+    """A word that is no JSON stands for itself, as in vLLM."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 def whole(read: Mapping[str, str], name: str, flag: str) -> int | None:
-    """A flag's value as a whole number from 1; vLLM's 1k, 1K, 1.5k are read too."""
-    text = read.get(name)
-    if text is None:
-        return None
+    """A flag's value as a whole number from 1, None where it is not set."""
+    return None if (text := read.get(name)) is None else whole_number(text, flag)
+
+
+def whole_number(text: str, flag: str) -> int:
+    """A text as a whole number from 1; vLLM's 1k, 1K, 1.5k are read too."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6}(?=[km]))?)([kKmM]?)", text.strip())
     factor = {"": 1, "k": 1000, "K": 1024, "m": 1_000_000, "M": 1 << 20}
     value = round(float(match.group(1)) * factor[match.group(2)]) if match else 0

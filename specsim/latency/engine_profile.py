@@ -180,8 +180,8 @@ class EngineProfile:
         the drafter, from a calibration on one server (1: as the device's profile has them).
     expert_scale: a further factor on those of the target's routed experts.
     k_multiple_of_n_predict: MTP draft length must be a multiple of the heads in the checkpoint.
-    launch_flags: what the server is told where its own graphs or scheduling were not wanted
-        (`launched`).
+    launch_flags: by what was wanted otherwise than the server's own (`graphs`, `ahead`), what it is
+        told (`launched`).
     """
 
     name: str
@@ -239,7 +239,7 @@ class EngineProfile:
     expert_scale: float = 1.0
     sources: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
-    launch_flags: tuple[str, ...] = ()
+    launch_flags: Mapping[str, str] = field(default_factory=dict)
 
     def __hash__(self) -> int:
         scales = (self.kernel_scale, self.drafter_scale, self.expert_scale)
@@ -270,12 +270,10 @@ class EngineProfile:
 
         An engine told to plan ahead does so with every drafter but a lookup, whose drafts need the
         tokens of the step before."""
-        server, found, flags = self.server, self, list(self.launch_flags)
+        server, found, flags = self.server, self, dict(self.launch_flags)
         if graph_max is not None:
             self._needs(server.no_graphs, "the batches of CUDA graphs", "--cuda-graph-max")
-            before = {server.no_graphs, server.graph_max, str(self.graph_max)}
-            flags = [flag for flag in flags if flag not in before]
-            flags += [server.graph_max, str(graph_max)] if graph_max else [server.no_graphs]
+            flags["graphs"] = f"{server.graph_max} {graph_max}" if graph_max else server.no_graphs
             found = replace(
                 found, graph_max=graph_max,
                 graph_max_by_arch=dict.fromkeys(self.graph_max_by_arch, graph_max),
@@ -283,21 +281,25 @@ class EngineProfile:
         if ahead is not None:
             flag = server.async_scheduling if ahead else server.no_async_scheduling
             self._needs(flag, "whether it plans steps ahead", "--async-scheduling")
-            before = {server.async_scheduling, server.no_async_scheduling}
-            flags = [*(other for other in flags if other not in before), flag]
+            flags["ahead"] = flag
             rules = self.scheduler
             lookups = tuple(m for m in rules.sync_methods if METHODS[m].lookup)
             found = replace(found, scheduler=replace(
                 rules, async_scheduling=ahead,
                 sync_methods=lookups if ahead else rules.sync_methods,
             ))
-        return replace(found, launch_flags=tuple(flags))
+        return replace(found, launch_flags=flags)
 
     @property
     def described(self) -> str:
         """For people: its title, and what its server is told beyond it."""
-        flags = f" with {' '.join(self.launch_flags)}" if self.launch_flags else ""
+        flags = f" with {' '.join(self.launch_words)}" if self.launch_flags else ""
         return f"{self.title or self.name}{flags}"
+
+    @property
+    def launch_words(self) -> list[str]:
+        """Flags of the server's command, and variables in front of it, of `launch_flags`."""
+        return " ".join(self.launch_flags.values()).split()
 
     def _needs(self, flag: str, what: str, option: str) -> None:
         if not flag:

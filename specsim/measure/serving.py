@@ -12,7 +12,6 @@ from functools import partial
 from itertools import accumulate
 
 from specsim.calibrate.records import Measurement, Timing
-from specsim.calibrate.summary import quantile
 from specsim.decoder.engine import Engine
 from specsim.decoder.graphs import GraphRunner
 from specsim.decoder.options import DecoderOptions, SamplingParams
@@ -22,6 +21,7 @@ from specsim.measure.models import MeasuredModel
 from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Session, measured
 from specsim.measure.timer import Timed, cpu_ratio
 from specsim.speculation.acceptance import Acceptance
+from specsim.summary import times_summary
 
 _LEAST_REQUESTS = 8
 
@@ -129,13 +129,9 @@ def jobs(
 
 def _values(done: list[RequestResult], wall: float) -> dict[str, float]:
     tokens = sum(len(r.token_ids) for r in done)
-    out = {"requests": float(len(done)), "wall_s": wall, "output_tok_s": tokens / wall,
-           "request_rate_s": len(done) / wall}
-    times = {"ttft_s": [r.ttft_s for r in done], "tpot_s": [r.tpot_s for r in done]}
-    for name, values in times.items():
-        ordered = sorted(values)
-        out |= {f"{name}_p50": quantile(ordered, 0.5), f"{name}_p95": quantile(ordered, 0.95)}
-    return out
+    return {"requests": float(len(done)), "wall_s": wall, "output_tok_s": tokens / wall,
+            "request_rate_s": len(done) / wall,
+            **times_summary(ttft_s=[r.ttft_s for r in done], tpot_s=[r.tpot_s for r in done])}
 
 
 def series_of(done: list[RequestResult]) -> dict[str, list[float]]:

@@ -60,6 +60,15 @@ def as_text(given: Numbers | Words) -> str:
     return ",".join(item if isinstance(item, str) else f"{item:.17g}" for item in items)
 
 
+def parse_names(given: Words, flag: str) -> list[str]:
+    """Names separated by commas, each once; UsageError for an empty one."""
+    text = as_text(given)
+    names = [part.strip() for part in text.split(",")]
+    if not all(names):
+        raise UsageError(f"{flag} is {shown(text)}; it must be names separated by commas")
+    return list(dict.fromkeys(names))
+
+
 def named_path(text: str) -> Path:
     """A path to read; UsageError for an empty one, which would be the current folder."""
     if not text.strip():

@@ -86,7 +86,7 @@ def ready_flags(
     vllm = server.dialect == "vllm"
     budget = system.batched_tokens
     seqs = _max_num_seqs(system, asked, budget, warnings) if vllm else system.seqs_limit
-    launch = system.engine.launch_flags
+    launch = system.engine.launch_words
     variables = [word for word in launch if "=" in word]
     words = ["env", *variables] if variables else []
     words += [*server.command, served, *(["--quantization", convert] if convert else [])]

@@ -64,14 +64,6 @@ def to_json(value: object) -> str:
     return json_text(value, indent=2)
 
 
-def printable(text: str) -> str:
-    """Text for a terminal: line feeds stay, other control and invisible characters are written
-    out, as names in files and answers of servers may hold what a terminal would obey."""
-    return "".join(
-        ch if ch.isprintable() or ch == "\n" else ascii(ch)[1:-1] for ch in text
-    )
-
-
 def to_csv(rows: Iterable[Row]) -> str:
     """CSV of flat dicts; nested values are written as JSON in their cell. Columns are the keys of
     all rows; a row without one has an empty cell."""

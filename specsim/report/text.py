@@ -12,7 +12,8 @@ from specsim.report.layout import (
     table_lines,
     wrapped,
 )
-from specsim.report.tables import Table, printable
+from specsim.report.tables import Table
+from specsim.rows import printable
 
 
 def section_text(section: Section, width: int | None = None, *, colour: bool = False) -> str:

@@ -7,16 +7,13 @@ what was not). `resolve` answers questions from it.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-from specsim.data import data_root
-from specsim.errors import FormatError
+from specsim.data import data_rows
 from specsim.methods.base import find_method
 from specsim.methods.registry import known_method
 from specsim.speculation.names import normalise_method, normalise_model
@@ -27,11 +24,6 @@ WORKS = (
     "rag", "summarization", "writing", "roleplay", "translation", "multilingual", "tools",
     "extraction", "long context", "vision",
 )
-COLUMNS = [
-    *("model", "method", "draft", "dataset", "work", "temperature", "thinking", "language"),
-    *("k", "tree_topk", "num_draft_tokens", "acceptance_length", "per_position"),
-    *("draft_probability", "grade", "set", "rows", "note"),
-]
 
 _SIZE = re.compile(r"-\d+(\.\d+)?[bt]$")
 _MOST_NAMED = 6
@@ -63,35 +55,15 @@ class MeasuredPoint:
 
 
 @cache
-def measurements(path: Path | None = None) -> tuple[MeasuredPoint, ...]:
+def measurements() -> tuple[MeasuredPoint, ...]:
     """Every line of the catalogue."""
-    path = data_root("catalog") / "acceptance.csv" if path is None else path
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = [line for line in file if not line.startswith("#")]
-    except OSError as error:
-        raise FormatError(f"the acceptance catalogue {path} cannot be read ({error})") from error
-    reader = csv.DictReader(lines)
-    if reader.fieldnames != COLUMNS:
-        raise FormatError(
-            f"{path} has the columns {reader.fieldnames}, but must have {','.join(COLUMNS)}"
-        )
-    found = []
-    for number, row in enumerate(reader, start=1):
-        try:
-            found.append(_measurement(row))
-        except (TypeError, ValueError) as error:
-            raise FormatError(f"{path}, record {number}: {error}") from error
-    return tuple(found)
+    return tuple(map(_measurement, data_rows("catalog", "acceptance.csv")))
 
 
 @cache
 def source_names() -> dict[str, str]:
     """Set -> how a sentence names its source (`catalog/acceptance_sources.csv`)."""
-    path = data_root("catalog") / "acceptance_sources.csv"
-    with path.open(newline="", encoding="utf-8") as file:
-        return {row["set"]: row["source"]
-                for row in csv.DictReader(line for line in file if not line.startswith("#"))}
+    return {row["set"]: row["source"] for row in data_rows("catalog", "acceptance_sources.csv")}
 
 
 def _measurement(row: dict[str, str]) -> MeasuredPoint:

@@ -19,12 +19,10 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from dataclasses import dataclass
 from functools import cache
 
-from specsim.data import data_root
-from specsim.errors import FormatError
+from specsim.data import data_table
 from specsim.search import rising_root
 from specsim.speculation.names import normalise_dataset, normalise_model
 
@@ -95,15 +93,11 @@ class DrafterKind:
 @cache
 def drafter_kinds() -> dict[str, DrafterKind]:
     """All kinds by name."""
-    path = data_root("catalog") / "drafter_kinds.toml"
-    try:
-        file = tomllib.loads(path.read_text(encoding="utf-8"))
-        return {
-            name: DrafterKind(**(one | {"targets": tuple(one.get("targets", ()))}))
-            for name, one in file["kinds"].items()
-        }
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"{path} is not a list of kinds of drafter ({error})") from error
+    kinds = data_table("catalog", "drafter_kinds.toml")["kinds"]
+    return {
+        name: DrafterKind(**(one | {"targets": tuple(one.get("targets", ()))}))
+        for name, one in kinds.items()
+    }
 
 
 def kind_data(name: str) -> DrafterKind:

@@ -7,14 +7,12 @@ rows, written out so that predicting needs no numeric package.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from specsim.data import data_root
-from specsim.errors import FormatError
+from specsim.data import data_table
 from specsim.speculation.acceptance_model import (
     SHARED,
     Condition,
@@ -111,24 +109,17 @@ class FittedAcceptance:
 @cache
 def fitted_acceptance() -> FittedAcceptance:
     """The model of `catalog/acceptance_model.json`."""
-    path = data_root("catalog") / "acceptance_model.json"
-    try:
-        file = json.loads(path.read_text(encoding="utf-8"))
-        return FittedAcceptance(
-            file["variances"],
-            {(kind, work): Base(level, slope, one["sd"], work_sd, one["slope_sd"])
-             for kind, one in file["bases"].items()
-             for work, (level, slope, work_sd) in one["works"].items()},
-            {name: {key: (mean, sd) for key, (mean, sd) in members.items()}
-             for name, members in file["shared"].items()},
-            file["widening"],
-            {kind: DraftShare(**share) for kind, share in file["draft_share"].items()},
-        )
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise FormatError(
-            f"{path} is not a fitted model of acceptance ({error}); regenerate it with "
-            "validation/scripts/fit_acceptance.py"
-        ) from error
+    file = data_table("catalog", "acceptance_model.json")
+    return FittedAcceptance(
+        file["variances"],
+        {(kind, work): Base(level, slope, one["sd"], work_sd, one["slope_sd"])
+         for kind, one in file["bases"].items()
+         for work, (level, slope, work_sd) in one["works"].items()},
+        {name: {key: (mean, sd) for key, (mean, sd) in members.items()}
+         for name, members in file["shared"].items()},
+        file["widening"],
+        {kind: DraftShare(**share) for kind, share in file["draft_share"].items()},
+    )
 
 
 def _shared(a: Parts, b: Parts) -> float:

@@ -28,7 +28,6 @@ Parameters fitted to measured traces are in `catalog/acceptance_spread.csv`, whi
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass
 from functools import cache
@@ -38,8 +37,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.data import data_root
-from specsim.errors import FormatError, UsageError
+from specsim.data import data_rows
+from specsim.errors import UsageError
 from specsim.methods.base import find_method
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.checks import check_draft_length
@@ -247,24 +246,16 @@ def _mid_quantiles(levels: int) -> FloatArray:
 
 @cache
 def _catalogue() -> dict[str, AcceptanceSpread]:
-    path = data_root("catalog") / "acceptance_spread.csv"
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            return {
-                row["name"]: AcceptanceSpread(
-                    float(row["request_sd"]),
-                    float(row["step_sd"]),
-                    float(row["persistence"]),
-                    float(row["draft_loading"]),
-                    f"easiness {row['name']}: {row['fitted_to']}",
-                )
-                for row in csv.DictReader(line for line in file if not line.startswith("#"))
-            }
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise FormatError(
-            f"{path} is not a table of acceptance spreads ({error}); regenerate it with "
-            "validation/scripts/fit_acceptance_spread.py"
-        ) from error
+    return {
+        row["name"]: AcceptanceSpread(
+            float(row["request_sd"]),
+            float(row["step_sd"]),
+            float(row["persistence"]),
+            float(row["draft_loading"]),
+            f"easiness {row['name']}: {row['fitted_to']}",
+        )
+        for row in data_rows("catalog", "acceptance_spread.csv")
+    }
 
 
 def acceptance_spread_names() -> tuple[str, ...]:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from specsim.accuracy.compare import AccuracyReport, Row
-from specsim.calibrate.summary import error_summary
 from specsim.errors import FormatError, UsageError
+from specsim.summary import error_summary
 
 
 def comparison() -> AccuracyReport:

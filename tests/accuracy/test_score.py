@@ -11,9 +11,9 @@ from specsim.accuracy.lookups import source_of
 from specsim.accuracy.rows import published_case
 from specsim.accuracy.score import read_rows, score_case, score_rows
 from specsim.accuracy.scored import KINDS, Scored, ScoreReport, by_source, coverage, signs
-from specsim.calibrate.summary import quantile
 from specsim.errors import FormatError
 from specsim.latency.shape import StepShape
+from specsim.summary import quantile
 
 NAMES = ",".join(ROW)
 

@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import fields, replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +22,7 @@ from specsim.analytic.predict import (
 )
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
+from specsim.data import data_table
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
 from specsim.latency.overheads import Overheads
@@ -200,7 +200,7 @@ def test_every_promised_key_is_there() -> None:
 
 
 @pytest.fixture
-def residuals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def residuals(monkeypatch: pytest.MonkeyPatch) -> None:
     def known(low: float, high: float, sources: int) -> dict[str, float]:
         return {"low": math.log(low), "high": math.log(high), "sources": sources, "n": 9}
 
@@ -211,11 +211,7 @@ def residuals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                    for name in parts}
         for quantity in ("speedup", "step_cost_ratio", "tpot", "ttft")
     }}
-    (tmp_path / "residuals.json").write_text(json.dumps(table))
-    monkeypatch.setattr(intervals, "data_root", lambda _: tmp_path)
-    intervals._residuals.cache_clear()
-    yield
-    intervals._residuals.cache_clear()
+    monkeypatch.setattr(intervals, "data_table", lambda *_: table)
 
 
 @pytest.mark.usefixtures("residuals")
@@ -237,7 +233,7 @@ def test_an_interval_is_that_of_the_class_or_of_engines_nobody_measured() -> Non
 
 
 def test_every_shipped_interval_holds_its_prediction() -> None:
-    for quantity, table in intervals._residuals().items():
+    for quantity, table in data_table("catalog", "residuals.json")["quantities"].items():
         sides = {klass.split("|")[0] for klass in table}
         assert sides == ({"plain", "speculative"} if quantity in ("tpot", "ttft")
                          else {"speculative"})

@@ -13,7 +13,8 @@ from specsim.commands import main
 from specsim.errors import FormatError
 from specsim.formats.bench import read_bench
 from specsim.formats.traces import read_trace
-from specsim.report.tables import printable, to_csv
+from specsim.report.tables import to_csv
+from specsim.rows import printable
 
 DATA = Path(__file__).resolve().parents[1] / "formats" / "data"
 PLAIN = DATA / "vllm_base_codeedit_c1.json"

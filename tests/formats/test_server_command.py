@@ -292,7 +292,7 @@ def test_flags_of_several_words_hold_no_model() -> None:
     assert (found.model, found.values["tp"], found.unknown) == ("a/b", 2, ())
     sizes = parse_command("vllm serve --cudagraph-capture-sizes 1 2 4 --model a/b")
     assert (sizes.model, sizes.values["cuda_graph_max"]) == ("a/b", 4)
-    with pytest.raises(UsageError, match="'1 2 4 stray' as batches of CUDA graphs"):
+    with pytest.raises(UsageError, match="a batch of CUDA graphs 'stray'"):
         parse_command("vllm serve a/b --cudagraph-capture-sizes 1 2 4 stray")
     assert parse_command("vllm serve a/b tensor-parallel-size").unknown == ("tensor-parallel-size",)
 

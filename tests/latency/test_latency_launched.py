@@ -85,20 +85,20 @@ def test_a_file_keeps_how_steps_are_launched(name: str, tmp_path: Path) -> None:
     asked = find_engine(name).launched(64, False)
     write_engine(asked, tmp_path / "mine.toml")
     read = find_engine(str(tmp_path / "mine.toml"))
-    assert read.launch_flags == asked.launch_flags
+    assert read.launch_words == asked.launch_words
     assert read.graph_limit("blackwell") == read.graph_limit("hopper") == 64
     assert not read.scheduler.async_scheduling
 
 
 def test_what_the_server_is_told() -> None:
-    assert VLLM.launched(0, False).launch_flags == ("--enforce-eager", "--no-async-scheduling")
-    assert SGLANG.launched(24, None).launch_flags == ("--cuda-graph-max-bs", "24")
+    assert VLLM.launched(0, False).launch_words == ["--enforce-eager", "--no-async-scheduling"]
+    assert SGLANG.launched(24, None).launch_words == ["--cuda-graph-max-bs", "24"]
     assert VLLM.launched(None, None) == VLLM
     again = VLLM.launched(64, False).launched(0, True)
-    assert again.launch_flags == ("--enforce-eager", "--async-scheduling")
+    assert again.launch_words == ["--enforce-eager", "--async-scheduling"]
     assert again.described == f"{VLLM.title} with --enforce-eager --async-scheduling"
-    assert again.launched(8, None).launch_flags == (
-        "--async-scheduling", "--max-cudagraph-capture-size", "8"
-    )
+    assert again.launched(8, None).launch_words == [
+        "--max-cudagraph-capture-size", "8", "--async-scheduling"
+    ]
     with pytest.raises(UsageError, match="no flag for the batches of CUDA graphs"):
         find_engine("trtllm").launched(0, None)

@@ -15,9 +15,9 @@ from specsim.calibrate.records import (
     point_key,
     read_records,
 )
-from specsim.calibrate.summary import quantile
 from specsim.data import data_root
 from specsim.errors import FormatError
+from specsim.summary import quantile
 
 HEADER = RunHeader(
     device={"kind": "cpu", "name": "Test CPU", "memory_bytes": 1}, software={"torch": "2"},

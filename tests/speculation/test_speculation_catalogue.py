@@ -1,10 +1,8 @@
 """The catalogue of measured acceptance: names and lines."""
 
-from pathlib import Path
 
 import pytest
 
-from specsim.errors import FormatError
 from specsim.speculation import acceptance_catalogue as catalogue
 from specsim.speculation.names import normalise_dataset, normalise_method, normalise_model
 
@@ -85,17 +83,3 @@ def test_every_line_is_sound() -> None:
             assert len(m.per_position) == m.k
             rounding = 0.005 * m.k + 0.006
             assert 1 + sum(m.per_position) == pytest.approx(m.acceptance_length, abs=rounding)
-
-
-def test_broken_catalogue_files(tmp_path: Path) -> None:
-    path = tmp_path / "acceptance.csv"
-    with pytest.raises(FormatError, match="cannot be read"):
-        catalogue.measurements(path)
-    path.write_text("model,method\n", encoding="utf-8")
-    with pytest.raises(FormatError, match="must have model,method"):
-        catalogue.measurements(path)
-    path.write_text(
-        ",".join(catalogue.COLUMNS) + "\nm,mtp,,d,chat,,,,three,1,4,2,,1,A,S,R,\n", encoding="utf-8"
-    )
-    with pytest.raises(FormatError, match="record 1"):
-        catalogue.measurements(path)

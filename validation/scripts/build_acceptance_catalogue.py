@@ -29,10 +29,14 @@ from common import (
     write_text,
 )
 
-from specsim.speculation.acceptance_catalogue import COLUMNS
 from specsim.speculation.acceptance_catalogue import WORKS as WORK_NAMES
 from specsim.speculation.names import normalise_dataset
 
+COLUMNS = [
+    *("model", "method", "draft", "dataset", "work", "temperature", "thinking", "language"),
+    *("k", "tree_topk", "num_draft_tokens", "acceptance_length", "per_position"),
+    *("draft_probability", "grade", "set", "rows", "note"),
+]
 SCRIPT = "validation/scripts/build_acceptance_catalogue.py"
 CATALOGUE = CATALOG / "acceptance.csv"
 SOURCES = CATALOG / "acceptance_sources.csv"

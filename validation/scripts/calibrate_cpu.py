@@ -20,10 +20,10 @@ from specsim.accuracy.records import compare_records
 from specsim.calibrate.price import Models, RecordPricer
 from specsim.calibrate.records_fit import Outcome, calibrate, read_all
 from specsim.calibrate.samples import FIT_PARTS, samples
-from specsim.calibrate.summary import error_summary
 from specsim.calibrate.write import report, write_outcome
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
+from specsim.summary import error_summary
 
 FOLDER = MEASURED / "cpu"
 RUNS = {

@@ -12,17 +12,10 @@ from typing import Any
 from specsim.errors import FormatError
 from specsim.formats.bench.record import BenchAcceptance, BenchRun, RequestRow, Stat
 from specsim.formats.drafted import drafted_positions
+from specsim.summary import quantile
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 AGREEMENT = 0.01  # relative; a mean recomputed from details that differs more is reported
-
-
-def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Linear interpolation at `percent` (0 to 100) of values in ascending order."""
-    place = (len(ordered) - 1) * percent / 100
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
 def stat_of(values: Iterable[float], basis: str = "requests") -> Stat | None:
@@ -33,8 +26,8 @@ def stat_of(values: Iterable[float], basis: str = "requests") -> Stat | None:
     mean = math.fsum(ordered) / len(ordered)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in ordered) / len(ordered))
     return Stat(
-        mean=mean, median=percentile(ordered, 50), std=spread,
-        percentiles={f"p{p}": percentile(ordered, p) for p in PERCENTILES}, count=len(ordered),
+        mean=mean, median=quantile(ordered, 0.5), std=spread,
+        percentiles={f"p{p}": quantile(ordered, p / 100) for p in PERCENTILES}, count=len(ordered),
         basis=basis,
     )
 

@@ -1,4 +1,5 @@
-"""Errors in a few figures: count, median and 90th percentile of the size, bias, worst.
+"""Many values in a few figures: quantiles, and of errors count, median and 90th percentile of the
+size, bias, worst.
 
 Errors are relative, predicted / measured - 1. What judges a fit, a profile or a prediction is
 summed up here and nowhere else.
@@ -26,6 +27,13 @@ def quantile(ordered: Sequence[float], q: float) -> float:
     low = math.floor(at)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (at - low) * (ordered[high] - ordered[low])
+
+
+def times_summary(**times: Sequence[float]) -> dict[str, float]:
+    """Median and 95th percentile of each, by name."""
+    ordered = {name: sorted(values) for name, values in times.items()}
+    return {f"{name}_p{percent}": quantile(values, percent / 100)
+            for name, values in ordered.items() for percent in (50, 95)}
 
 
 def error_summary(errors: Iterable[float]) -> ErrorSummary | None:
