@@ -10,7 +10,7 @@ from typing import TypeVar
 from specsim.errors import UsageError
 from specsim.formats.server_command import parse_command
 from specsim.formats.server_flags import ServerCommand
-from specsim.latency.engine import find_engine
+from specsim.latency.engine import asked_version, find_engine
 from specsim.model.catalogue import has_model
 from specsim.options.declare import OptionSet, declared
 from specsim.options.groups import ModelArgument, ServerCommandOptions
@@ -36,8 +36,9 @@ def expand_command(options: O) -> tuple[O, list[str]]:
         )
     if model is found.model:
         _check_names(found.model)
-    out = options.but(model=model, command=None, **_changes(options, found))
-    return out, _notes(found, out)
+    notes: list[str] = []
+    out = options.but(model=model, command=None, **_changes(options, found, notes))
+    return out, [*notes, *_notes(found, out)]
 
 
 def _check_names(model: str) -> None:
@@ -56,26 +57,48 @@ def _check_names(model: str) -> None:
     )
 
 
-def _changes(options: OptionSet, found: ServerCommand) -> dict[str, object]:
-    """What the command sets that the options do not say yet."""
+def _changes(
+    options: OptionSet, found: ServerCommand, notes: list[str]
+) -> dict[str, object]:
+    """What the command sets that the options do not say yet. UsageError for an option that was
+    typed and says something else, were it the built-in value."""
     known = declared(type(options))
     values = dict(found.values)
     if "max_model_len" in known and found.max_model_len is not None:
         values["max_model_len"] = found.max_model_len
-    changes = {}
+    changes: dict[str, object] = {}
     for name, value in values.items():
         given = getattr(options, name)
+        typed = name in options.typed and given is not None
         if given == value:
             continue
-        if given == known[name].default:
+        if name == "engine" and typed and same_engine(str(given), found.engine):
+            changes[name] = engine_of_both(str(given), str(value), notes)
+        elif given == known[name].default and not typed:
             changes[name] = value
-        elif name != "engine" or find_engine(given).name != found.engine:
+        else:
             raise UsageError(
                 f"{known[name].flag} {shown(str(given))} contradicts --command, which says "
                 f"{shown(str(value))}; change one of them"
             )
-        # else the user knows the engine's version
     return changes
+
+
+def same_engine(asked: str, name: str) -> bool:
+    """Whether --engine names the engine of a command, whatever its version."""
+    return find_engine(asked).name == name
+
+
+def engine_of_both(asked: str, told: str, notes: list[str]) -> str:
+    """The engine of --engine and of a command or server, one of its kind: the version that the user
+    says, else the one told. notes: gets that two versions are said."""
+    ours, theirs = asked_version(asked), asked_version(told)
+    if asked.lower().endswith(".toml") or ours is not None:
+        if theirs is not None and theirs != ours:
+            notes.append(f"--engine {shown(asked)} is taken, though the server is of version "
+                         f"{theirs}")
+        return asked
+    return told if theirs is not None else asked
 
 
 def _notes(found: ServerCommand, options: OptionSet) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from specsim.api.command_line import engine_of_both, same_engine
 from specsim.api.diagnose import live_evidence
 from specsim.api.functions import named_function
 from specsim.api.quick_judge import assumptions, decided, judged_at, smallest_split, to_type
@@ -28,10 +29,11 @@ from specsim.errors import ServerError, SpecSimError, UsageError
 from specsim.formats.bench.record import BenchRun
 from specsim.formats.bench.server_metrics import run_of
 from specsim.formats.server_command import parse_command
+from specsim.formats.server_flags import ServerCommand
 from specsim.hardware.local import local_gpu
 from specsim.hardware.store import find_profile
 from specsim.jsonable import picked
-from specsim.latency.engine import list_engines
+from specsim.latency.engine import find_engine, list_engines
 from specsim.model.catalogue import has_model
 from specsim.options.declare import declared, repeat
 from specsim.options.groups import DeploymentOptions
@@ -84,8 +86,7 @@ def run(asked: QuickOptions, tell: Tell = None) -> QuickLook:
     *before, lead = found.loads
     stages = [*(judged_at(options, *load, []) for load in before), judged_at(options, *lead, notes)]
     said, (flags, words) = decided(options, stages), to_type(options, stages[-1])
-    if flags is not None:
-        said = replace(said, command=flags.command, notes=flags.warnings)
+    said = said.with_command(flags)
     own = evidence_of(run_of(seen.metrics)) if seen.metrics is not None else None
     document: dict[str, object] = {
         "kind": "quick",
@@ -131,18 +132,16 @@ def described(asked: QuickOptions, seen: ServerLook) -> tuple[QuickOptions, str,
                 notes.append(f"not modelled: {', '.join(left_out)[:200]}")
             if text == asked.command:
                 model = model or told.model
+                _beside_command(asked, told, notes)
     changes["model"] = model or _catalogued(seen)
     if changes["model"] is None:
         notes.append(f"the model {seen.name[:80]!r} is not in the catalogue: nothing is predicted")
-    if seen.engine in {known.name for known in list_engines()}:
-        number = re.match(r"v?(\d+\.\d+(?:\.\d+)?)", seen.version)
-        changes["engine"] = f"{seen.engine}=={number[1]}" if number and seen.engine != OWN else (
-            seen.engine)
+    changes["engine"] = _engine(asked, changes.get("engine"), seen, notes)
     gpu, gpu_from = _gpu(asked, seen, notes)
     changes["gpu"] = gpu
     typed = asked.model_fields_set - {"command"}
     kept = {name: value for name, value in changes.items()
-            if name == "gpu" or (name not in typed and value is not None)}
+            if name in ("gpu", "engine") or (name not in typed and value is not None)}
     options = asked.but(**kept, command=None)
     try:
         return smallest_split(options, notes) if options.model else options, gpu_from, notes
@@ -151,6 +150,42 @@ def described(asked: QuickOptions, seen: ServerLook) -> tuple[QuickOptions, str,
             raise
         notes.append(f"nothing is predicted: {error}")
         return options.but(model=None), gpu_from, notes
+
+
+def _engine(
+    asked: QuickOptions, of_command: object, seen: ServerLook, notes: list[str]
+) -> str | None:
+    """The engine: that of --engine, else of the server, else of --command; of two that are the same
+    one, with the version that is said first. notes: gets what is not taken."""
+    runs = None
+    if seen.engine in {known.name for known in list_engines()}:
+        number = re.match(r"v?(\d+\.\d+(?:\.\d+)?)", seen.version)
+        runs = f"{seen.engine}=={number[1]}" if number and seen.engine != OWN else seen.engine
+    told = runs or (str(of_command) if of_command else None)
+    for flag, said in (("--engine", asked.engine), ("--command", of_command)):
+        if said and runs and not same_engine(str(said), seen.engine):
+            taken = asked.engine or runs
+            notes.append(f"{flag} says {said}, the server that it is {runs}; {taken} is taken")
+    if asked.engine and told and same_engine(asked.engine, find_engine(told).name):
+        return engine_of_both(asked.engine, told, notes)
+    return asked.engine or told
+
+
+def _beside_command(asked: QuickOptions, told: ServerCommand, notes: list[str]) -> None:
+    """What is typed beside --command and says something else: an engine of another kind is refused,
+    of the rest the notes tell which is taken."""
+    for name, value in told.values.items():
+        given = getattr(asked, name, None)
+        if name not in asked.typed or given in (None, value):
+            continue
+        if name != "engine":
+            notes.append(f"{declared(QuickOptions)[name].flag} {given} is taken, though --command "
+                         f"says {str(value)[:80]}")
+        elif not same_engine(str(given), told.engine):
+            raise UsageError(
+                f"--engine {given!r} contradicts --command, which says {value!r}; change one of "
+                "them"
+            )
 
 
 def _catalogued(seen: ServerLook) -> str | None:

@@ -113,6 +113,7 @@ class _Planner:
     ) -> None:
         self.asked, self.loads, self.workload = asked, loads, found.workload
         self.offer = offer
+        self.written_for: str | None = None
         self.metric = "tpot_s" if asked.objective == "tpot" else "output_tok_s"
         self.systems = [
             system for i, system in enumerate(choices_of(offer, asked.max_k))
@@ -192,12 +193,14 @@ class _Planner:
         return RunPlan(
             self.asked.objective, SETTLED, outlook.regret, outlook.regret <= SETTLED,
             tuple(decisions), tuple(measured), tuple(sorted(unknowns, key=lambda u: -u.worth)),
-            tuple(runs), tuple(notes),
+            tuple(runs), self.written_for, tuple(notes),
         )
 
     def _command(self, system: System) -> tuple[str | None, str]:
         """(what starts the server, '') or (None, why there is nothing)."""
         flags, why = flags_of(system, self.offer.names)
+        if flags is not None:
+            self.written_for = flags.written_for
         return (flags.command if flags is not None else None), why
 
     # --- runs -------------------------------------------------------------------------------

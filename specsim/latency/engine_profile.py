@@ -83,6 +83,7 @@ class Server:
     gained, lost: method or feature -> first version that has it, that has it no more. A feature
     that is in neither is not there.
     trees: whether it drafts more than chains.
+    read_to: the newest version whose flags were read.
     Flags, by what they set: max_num_seqs, max_num_batched_tokens, gpu_memory_utilization,
     max_model_len, no_prefix_caching, graph_max (the largest batch of a CUDA graph), no_graphs,
     async_scheduling, no_async_scheduling, eplb (experts evened out over GPUs). kv_cache: cache
@@ -99,6 +100,7 @@ class Server:
     gained: Mapping[str, str] = field(default_factory=dict)
     lost: Mapping[str, str] = field(default_factory=dict)
     trees: bool = True
+    read_to: str = ""
     max_num_seqs: str = ""
     max_num_batched_tokens: str = ""
     gpu_memory_utilization: str = ""

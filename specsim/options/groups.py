@@ -333,10 +333,12 @@ class DeploymentOptions(
     @classmethod
     def of(cls, options: OptionSet) -> Self:
         """Those of a command's options that describe a deployment; the others as built in."""
-        return cls.model_construct(
+        made = cls.model_construct(
             _fields_set={name for name in options.model_fields_set if name in cls.model_fields},
             **{name: value for name, value in options if name in cls.model_fields},
         )
+        made._of_file = options.of_file & cls.model_fields.keys()
+        return made
 
     def plain(self) -> Self:
         """The same without speculation."""

@@ -88,6 +88,6 @@ def read_deployments(source: str) -> CompareShape:
 
 def _described(entry: Entry) -> str:
     """A name from the options of an entry."""
-    text = ", ".join(f"{name} {value}" for name, value in entry.options.items()) or "as above"
-    text = " ".join(text.split())
+    said = ", ".join(f"{name} {value}" for name, value in entry.options.items())
+    text = " ".join(said.split()) or "the options on top"
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."

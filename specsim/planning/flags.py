@@ -17,24 +17,30 @@ from dataclasses import dataclass
 from specsim.analytic.system import System
 from specsim.errors import SpecSimError, UsageError
 from specsim.jsonable import json_text, picked
-from specsim.latency.engine import find_engine
-from specsim.latency.engine_profile import kind_of_target
-from specsim.methods.base import check_k, find_method
+from specsim.latency.engine_profile import version_key
+from specsim.methods.base import find_method
 from specsim.model.catalogue import served_name
+from specsim.planning.server_words import (
+    TABLE_FIELD,
+    parallel_sglang,
+    parallel_vllm,
+    seqs_vllm,
+    sglang_speculation,
+    vllm_config,
+)
 
 BatchTable = Sequence[tuple[int, int, int]]
-TABLE_FIELD = "num_speculative_tokens_per_batch_size"
-ADAPTIVE_FILE = "adaptive.json"
-TIGHT = 0.75  # share of the token budget below which a warning is due
 
 
 @dataclass(frozen=True)
 class ReadyCommand:
-    """A command line and what to know about it. args: the whole command, word by word.
+    """A command line and what to know about it. label, version: of the engine whose flags they
+    are. args: the whole command, word by word.
 
     speculative_config: vLLM's JSON as an object, None without speculation and for SGLang."""
 
     engine: str
+    label: str
     version: str
     args: list[str]
     warnings: tuple[str, ...] = ()
@@ -45,8 +51,14 @@ class ReadyCommand:
         """The command line, quoted for a POSIX shell."""
         return shlex.join(self.args)
 
+    @property
+    def written_for(self) -> str:
+        """The engine and version whose flags these are: 'vLLM 0.25.1'."""
+        return f"{self.label} {self.version}"
+
     def to_dict(self) -> dict[str, object]:
-        return picked(self, "engine version command args speculative_config warnings")
+        return picked(
+            self, "engine version written_for command args speculative_config warnings")
 
 
 @dataclass(frozen=True)
@@ -76,7 +88,7 @@ def ready_flags(
     _check_drafter(system, draft)
     rows = _check_table(system, table)
     asked = version or system.engine.version
-    warnings: list[str] = []
+    warnings = _other_version(system, asked)
     served, convert = _model_words(system, model, warnings)
     if not server.command:
         raise UsageError(
@@ -85,12 +97,12 @@ def ready_flags(
         )
     vllm = server.dialect == "vllm"
     budget = system.batched_tokens
-    seqs = _max_num_seqs(system, asked, budget, warnings) if vllm else system.seqs_limit
+    seqs = seqs_vllm(system, asked, budget, warnings) if vllm else system.seqs_limit
     launch = system.engine.launch_words
     variables = [word for word in launch if "=" in word]
     words = ["env", *variables] if variables else []
     words += [*server.command, served, *(["--quantization", convert] if convert else [])]
-    words += _parallel_vllm(system, warnings) if vllm else _parallel_sglang(system)
+    words += parallel_vllm(system, warnings) if vllm else parallel_sglang(system)
     words += _rest(system, max_model_len, prefix_caching)
     words += [server.max_num_seqs, str(seqs), server.max_num_batched_tokens, str(budget)]
     if system.gpu_memory_utilization:
@@ -100,10 +112,10 @@ def ready_flags(
         words += [server.eplb] if server.eplb else []
     config = None
     if system.speculative and vllm:
-        config = _vllm_config(system, rows, draft, asked, warnings)
+        config = vllm_config(system, rows, draft, asked, warnings)
         words += ["--speculative-config", json_text(config)]
     elif system.speculative:
-        words += _sglang_speculation(system, rows, draft, warnings)
+        words += sglang_speculation(system, rows, draft, warnings)
     if (most := system.memory.state_requests) < seqs:
         slots = system.engine.held_states(system.setup)
         warnings.append(
@@ -112,7 +124,8 @@ def ready_flags(
             f"{server.no_prefix_caching} leaves out the slots of prefixes"
         )
     _warn_of_graphs(system, seqs, warnings)
-    return ReadyCommand(system.engine.name, asked, words, tuple(warnings), config)
+    return ReadyCommand(
+        system.engine.name, server.label, asked, words, tuple(warnings), config)
 
 
 def flags_of(
@@ -138,17 +151,23 @@ def graphed_requests(system: System) -> int:
     return max(0, limit // each)
 
 
-def takes_table(system: System) -> bool:
-    """Whether the engine can follow a table of draft lengths by batch size with this method."""
-    if "draft_table" in system.engine.server.gained:
-        return True
-    return bool(system.engine.scheduler.adaptive_tiers) and system.setup.drafting.adapts
-
-
 def adaptive_config(table: Sequence[Sequence[int]]) -> dict[str, object]:
     """The table as SGLang's --speculative-adaptive-config has it: by lowest batch, one candidate
     each (0.5.23, speculative/adaptive_spec_params.py)."""
     return {str(first): {"candidate_steps": [k]} for first, _, k in table}
+
+
+def _other_version(system: System, asked: str) -> list[str]:
+    """That the version asked for is none whose flags and costs are known here."""
+    engine, label = system.engine, system.engine.server.label
+    first, last = engine.since or engine.version, engine.server.read_to or engine.version
+    wanted, known = version_key(asked), version_key(last)
+    if wanted < version_key(first):
+        return [f"{label} {asked} is older than all that is described here: figures and flags are "
+                f"those of {engine.title}"]
+    if wanted[: len(known)] > known:
+        return [f"the flags of {label} were read up to {last}; {asked} may have changed some"]
+    return []
 
 
 # --- rules that every engine shares -------------------------------------------------------------
@@ -232,17 +251,6 @@ def _rest(system: System, max_model_len: int, prefix_caching: bool) -> list[str]
     return args if prefix_caching else [*args, server.no_prefix_caching]
 
 
-def _drafter_to_load(system: System, draft: str | None, warnings: list[str]) -> str | None:
-    """What the server loads beside the model; None for lookups and heads inside the checkpoint."""
-    drafter = system.setup.drafter
-    if drafter is None or drafter is system.spec.mtp:
-        return None
-    name = draft or served_name(drafter.name)
-    if draft is None and "/" not in name:
-        warnings.append(f"no repository of {name} is known: put the drafter you load")
-    return name
-
-
 def _warn_of_graphs(system: System, seqs: int, warnings: list[str]) -> None:
     covered = graphed_requests(system)
     if seqs <= covered or not system.engine.graph_max:
@@ -256,154 +264,3 @@ def _warn_of_graphs(system: System, seqs: int, warnings: list[str]) -> None:
         f"above {covered} running requests decode steps leave the CUDA graphs ({rule}), but up to "
         f"{seqs} may run"
     )
-
-
-# --- vLLM ---------------------------------------------------------------------------------------
-
-
-def _parallel_vllm(system: System, warnings: list[str]) -> list[str]:
-    par = system.parallel
-    words = ["--tensor-parallel-size", str(par.tp)] if par.tp > 1 else []
-    if par.pp > 1:
-        words += ["--pipeline-parallel-size", str(par.pp)]
-    if par.attention_dp > 1:
-        words += ["--data-parallel-size", str(par.attention_dp)]
-    if par.ep > 1:
-        words += ["--enable-expert-parallel"]
-        if par.ep != par.gpus:
-            warnings.append(
-                f"vLLM spreads experts over all {par.gpus} GPUs, but ep {par.ep} was predicted"
-            )
-    return words
-
-
-def _vllm_config(
-    system: System, table: list[list[int]], draft: str | None, version: str, warnings: list[str]
-) -> dict[str, object]:
-    setup, drafter, server = system.setup, system.setup.drafter, system.engine.server
-    method = setup.drafting
-    missing = system.engine.missing(setup.method, version)
-    if missing:
-        raise UsageError(f"{missing}; use eagle3 or an older version")
-    if setup.tree_topk > 1 and not server.trees:
-        raise UsageError(
-            f"{server.label} drafts chains, but the tree top-k is {setup.tree_topk}; leave out "
-            "--tree or use --engine sglang"
-        )
-    if table and not server.offers("draft_table", version):
-        raise UsageError(
-            f"{TABLE_FIELD} is not in {server.label} {version} "
-            f"({find_engine(system.engine.name).version} has it); use one draft length or a newer "
-            "version"
-        )
-    check_k(system.engine, method, setup.k, drafter)
-    config: dict[str, object] = {"method": method.server_name("vllm", drafter)}
-    loaded = _drafter_to_load(system, draft, warnings)
-    if loaded is not None:
-        config["model"] = loaded
-    config["num_speculative_tokens"] = setup.k
-    if setup.draft_tp and setup.draft_tp != system.parallel.tp:
-        config["draft_tensor_parallel_size"] = setup.draft_tp
-    if setup.parallel_drafting:
-        config["parallel_drafting"] = True
-    if table:
-        config[TABLE_FIELD] = table
-        warnings.append(
-            "the table counts requests whose prompts are still running too, and k = 0 still runs "
-            "the drafter once a step to keep its cache"
-        )
-        older = server.offers("older_runner", version) and not method.new_runner
-        if older and kind_of_target(system.spec) in system.engine.piecewise_targets:
-            warnings.append(
-                f"{server.label} {version} runs such models on its older runner, where a table "
-                "switches to piecewise CUDA graphs; what that costs is not priced"
-            )
-    elif setup.method in system.engine.scheduler.sync_methods:
-        warnings.append(
-            f"{server.label} schedules {setup.method} step by step (no asynchronous scheduling)"
-        )
-    warnings += method.server_notes("vllm", setup.k, drafter)
-    return config
-
-
-def _max_num_seqs(system: System, version: str, tokens: int, warnings: list[str]) -> int:
-    """max_num_seqs per attention group. Before 0.33 vLLM sets tokens of every step aside for the
-    drafts of each of them; where nobody asked for a number and the default would take the token
-    budget away so, the largest that leaves most of it."""
-    server, setup = system.engine.server, system.setup
-    seqs = -(-system.seqs_limit // system.parallel.attention_dp)
-    reserves = system.speculative and server.offers("reserved_draft_tokens", version)
-    each = setup.reserved_tokens if reserves else 0
-    left = tokens - each * seqs
-    if left < TIGHT * tokens:
-        why = (
-            f"{server.label} {version} sets aside {each} x max_num_seqs tokens of every step for "
-            f"{setup.method}"
-        )
-        roomy = int((1 - TIGHT) * tokens) // each
-        if not system.max_num_seqs and roomy >= 1:
-            warnings.append(f"{why}: {roomy} sequences leave {tokens - each * roomy} of {tokens}")
-            seqs = roomy
-        elif left < 1:
-            raise UsageError(
-                f"{why}, which leaves none of {tokens} with {seqs} sequences; lower "
-                f"--max-num-seqs or raise --max-num-batched-tokens above {each * seqs}"
-            )
-        else:
-            warnings.append(
-                f"{why}: {left} of {tokens} are left; a lower --max-num-seqs frees them"
-            )
-    if tokens < seqs:
-        raise UsageError(
-            f"max_num_batched_tokens is {tokens}, below max_num_seqs {seqs}, which vLLM refuses; "
-            "raise the first or lower the second"
-        )
-    return seqs
-
-
-# --- SGLang -------------------------------------------------------------------------------------
-
-
-def _parallel_sglang(system: System) -> list[str]:
-    par = system.parallel
-    words = ["--tp-size", str(par.gpus)] if par.gpus > 1 else []
-    if par.pp > 1:
-        words += ["--pp-size", str(par.pp)]
-    if par.attention_dp > 1:
-        words += ["--dp-size", str(par.attention_dp), "--enable-dp-attention"]
-    return [*words, "--ep-size", str(par.ep)] if par.ep > 1 else words
-
-
-def _sglang_speculation(
-    system: System, table: list[list[int]], draft: str | None, warnings: list[str]
-) -> list[str]:
-    setup, method, server = system.setup, system.setup.drafting, system.engine.server
-    if table and not takes_table(system):
-        raise UsageError(
-            f"SGLang takes no table by batch size for {setup.method} drafts; use one draft length"
-        )
-    words = ["--speculative-algorithm", method.server_name("sglang", setup.drafter)]
-    loaded = _drafter_to_load(system, draft, warnings)
-    if loaded is not None:
-        words += ["--speculative-draft-model-path", loaded]
-    if not method.one_number:
-        words += ["--speculative-num-steps", str(setup.k)]
-        words += ["--speculative-eagle-topk", str(setup.tree_topk)]
-    words += ["--speculative-num-draft-tokens", str(setup.verify_tokens)]
-    if not system.max_num_seqs and system.engine.spec_max_num_seqs:
-        warnings.append(
-            f"SGLang runs {system.engine.spec_max_num_seqs} requests at a time once it "
-            f"speculates; raise {server.max_num_seqs} if the cache holds more"
-        )
-    if table:
-        words += ["--speculative-adaptive", "--speculative-adaptive-config", ADAPTIVE_FILE]
-        warnings.append(
-            f"save the table as {ADAPTIVE_FILE}; SGLang looks it up with the batch that its CUDA "
-            "graph is padded to"
-        )
-    elif method.adapts and setup.tree_topk == 1:
-        warnings.append(
-            "--speculative-adaptive would shorten the drafts by batch size and acceptance; "
-            "`specsim simulate --adaptive` shows it"
-        )
-    return words

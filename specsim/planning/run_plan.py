@@ -90,7 +90,8 @@ class PlannedRun(Jsonable):
 @dataclass(frozen=True, slots=True)
 class RunPlan(Jsonable):
     """regret: expected of choosing now, mean over the loads; settled: whether below `settled_at`.
-    runs: to make, in this order; the first is the next."""
+    runs: to make, in this order; the first is the next. written_for: the engine's version that
+    their commands are of, None where there is none."""
 
     objective: str
     settled_at: float
@@ -100,6 +101,7 @@ class RunPlan(Jsonable):
     measured: tuple[MeasuredRun, ...]
     unknowns: tuple[Unknown, ...]
     runs: tuple[PlannedRun, ...]
+    written_for: str | None
     notes: tuple[str, ...] = ()
 
 

@@ -14,8 +14,9 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError, UsageError
 from specsim.jsonable import jsonable, picked
-from specsim.planning.flags import ReadyCommand, ServedNames, flags_of, takes_table
+from specsim.planning.flags import ReadyCommand, ServedNames, flags_of
 from specsim.planning.run_plan import RunPlan
+from specsim.planning.server_words import takes_table
 from specsim.planning.tune_choices import (
     Candidate,
     OfferedLoad,

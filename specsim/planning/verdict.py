@@ -77,7 +77,8 @@ class Verdict(Jsonable):
     largest loads within the objectives, of a capacity study. tokens_per_step: accepted drafts and
     the bonus token; rests_on: where that is from. comparable_90: what drafters of the same kind
     yield for other targets, where this one's is not known. command: what to type for the decision
-    (for an unknown one: to measure it), notes: what to know about it."""
+    (for an unknown one: to measure it), written_for: the engine and version that it is of, notes:
+    what to know about it."""
 
     decision: Decision
     certainty: Certainty
@@ -100,7 +101,15 @@ class Verdict(Jsonable):
     memory: MemoryCost | None = None
     loads: tuple[LoadVerdict, ...] = ()
     command: str | None = None
+    written_for: str | None = None
     notes: tuple[str, ...] = ()
+
+    def with_command(self, flags: ReadyCommand | None) -> "Verdict":
+        """With what to type."""
+        if flags is None:
+            return self
+        return replace(self, command=flags.command, written_for=flags.written_for,
+                       notes=flags.warnings)
 
 
 @dataclass(frozen=True)
@@ -182,9 +191,8 @@ def of_unmeasured(
         base, method=setup.method, draft=setup.drafter.name if setup.drafter else None, k=setup.k,
         needed_tokens_per_step=loads[0].needed_tokens_per_step,
         comparable_90=accepted.grounds.tokens_90 if accepted and accepted.grounds else None,
-        memory=memory_cost(system, workload), loads=loads, command=flags.command if flags else None,
-        notes=flags.warnings if flags else (),
-    )
+        memory=memory_cost(system, workload), loads=loads,
+    ).with_command(flags)
 
 
 def needed_tokens(system: System, workload: Workload, load: OfferedLoad) -> float | None:
@@ -254,8 +262,7 @@ def verdict_of(
         tokens_per_step=system.tokens_per_step if system is not None else None,
         rests_on=rests_on(system) if system is not None else "",
         memory=memory_cost(system, workload) if system and workload else None, loads=loads,
-        command=flags.command if flags else None, notes=flags.warnings if flags else (),
-    )
+    ).with_command(flags)
 
 
 def pays_below_of(

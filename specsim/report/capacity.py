@@ -17,7 +17,8 @@ def capacity_section(doc: Doc) -> Section:
     if doc.has("flags") and doc.at("verdict.command").value == doc.text("flags.command"):
         said = []  # the verdict has it
     elif doc.has("flags"):
-        lead = f"what to type for max_num_seqs {doc.words('advised_max_num_seqs')}:"
+        lead = (f"what to type for max_num_seqs {doc.words('advised_max_num_seqs')}"
+                f"{d.written_for(doc.at('flags'))}:")
         typed, said = Command(lead, doc.text("flags.command"), " "), doc.texts("flags.warnings")
     gates = [(f"SLO {name}", limit.words()) for name, limit in doc.members("slo")]
     return Section(f"Capacity: {d.title_of(doc)}", f"Capacity: {doc.text('model')}", [

@@ -58,6 +58,11 @@ def engine_of(doc: Doc) -> str:
     return f"{doc.text('engine', 'an engine')} {doc.text('engine_version', '')}".strip()
 
 
+def written_for(doc: Doc) -> str:
+    """', vLLM 0.25.1' of what holds a command, to end what stands in front of it."""
+    return f", {doc.text('written_for')}" if doc.has("written_for") else ""
+
+
 def gpus_of(doc: Doc) -> int:
     """GPUs of a deployment: tensor parallel times attention groups times pipeline stages."""
     return int(

@@ -151,7 +151,8 @@ def fleet_section(doc: Doc) -> Section:
     """All blocks."""
     ends, name = doc.items("endpoints"), doc.text("name", "a pool of GPUs")
     commands = [
-        Command(f"  {e.text('name')}:", e.text("flags.command", "") or e.text("no_flags", ""), " ")
+        Command(f"  {e.text('name')}{d.written_for(e.at('flags'))}:",
+                e.text("flags.command", "") or e.text("no_flags", ""), " ")
         for e in ends
     ]
     fits = "everything fits" if doc.flag("fits") else "NOT EVERYTHING FITS"

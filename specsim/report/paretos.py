@@ -44,7 +44,8 @@ def at_blocks(doc: Doc) -> list[Block]:
         remarks=["slots: max_num_seqs, as many as still give each user the speed"])
     commands = [
         Command(f"  {side.number('point.stream_tok_s'):.1f} tok/s/user, "
-                f"{'with' if side.maybe('point.k') else 'without'} speculation:",
+                f"{'with' if side.maybe('point.k') else 'without'} speculation"
+                f"{d.written_for(side)}:",
                 side.text("command"), "\n    ")
         for side in sides if side.has("command")
     ]
@@ -89,9 +90,10 @@ _AXES = {
 def command_of(point: "ParetoPoint") -> dict[str, object]:
     """The command that starts the point's deployment, or why there is none."""
     try:
-        return {"command": ready_flags(point.system).command, "no_command": None}
+        flags = ready_flags(point.system)
+        return {"command": flags.command, "written_for": flags.written_for, "no_command": None}
     except SpecSimError as error:
-        return {"command": None, "no_command": str(error)}
+        return {"command": None, "written_for": None, "no_command": str(error)}
 
 
 def pareto_json(result: ParetoFigures, every_point: bool = False) -> dict[str, object]:
@@ -227,7 +229,7 @@ def _commands(doc: Doc) -> Group:
     return Group([Lines(["what to type"]), *(
         Command(
             f"  {p.number('stream_tok_s'):,.0f} tok/s/user, "
-            f"{p.number('gpu_tok_s'):,.0f} tok/s/GPU:",
+            f"{p.number('gpu_tok_s'):,.0f} tok/s/GPU{d.written_for(p)}:",
             p.text("command", "") or f"no command: {p.text('no_command', '')}", "\n    ",
         ) for p in (frontier[i] for i in thinned(len(frontier), MAX_COMMANDS))
     )])

@@ -2,6 +2,7 @@
 as Markdown to share."""
 
 from specsim.report.blocks import Command, Lines, Notes, Section
+from specsim.report.deployment import written_for
 from specsim.report.doc import Doc
 from specsim.report.tables import markdown, number, percent, times, visible
 from specsim.report.verdict import lines
@@ -15,7 +16,8 @@ def quick_section(doc: Doc) -> Section:
     typed = doc.text("to_type", "to measure it")
     return Section("A live server in one word", "Quick look", [
         Lines([f"{question}: {answer}" for question, answer in answers(doc)]),
-        Command(f"to type: {typed}", doc.text("verdict.command"))
+        Command(f"to type{written_for(doc.at('verdict'))}: {typed}",
+                doc.text("verdict.command"))
         if doc.has("verdict.command") else None,
         Notes(doc.texts("warnings")),
     ])
@@ -26,7 +28,8 @@ def quick_markdown(doc: Doc) -> str:
     out = [f"- **{question}**: {markdown(answer)}" for question, answer in answers(doc)]
     if doc.has("verdict.command"):
         words = doc.text("verdict.command").replace("```", "")
-        out += ["", f"To type: {markdown(doc.text('to_type', 'to measure it'))}", "",
+        version = markdown(written_for(doc.at("verdict")))
+        out += ["", f"To type{version}: {markdown(doc.text('to_type', 'to measure it'))}", "",
                 "```sh", words, "```"]
     out += ["", *(f"- note: {markdown(text)}" for text in doc.texts("warnings"))]
     made = doc.text("command").replace("`", "")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from specsim.report.blocks import Block, Charts, Command, Group, Lines, Notes, Verdict
 from specsim.report.columns import count, figure, fixed, table_of, word
+from specsim.report.deployment import written_for
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Series
 from specsim.report.tables import Table, number, percent
@@ -19,24 +20,25 @@ def plan_blocks(plan: Doc) -> list[Block]:
     runs, measured, decisions = (plan.items(key) for key in ("runs", "measured", "decisions"))
     head = Lines(_verdict(plan, runs, measured), "verdict" if measured else "plain")
     told: list[Block] = [_measured(measured, plan)] if measured else []
-    next_: list[Block] = [_runs(plan, runs), Group(_next(runs))] if runs else []
+    next_: list[Block] = [_runs(plan, runs), Group(_next(runs, plan))] if runs else []
     return [
-        Verdict([head, *_chosen(decisions)]) if measured else head,
+        Verdict([head, *_chosen(decisions, plan)]) if measured else head,
         *told, _decisions(decisions), *next_, _unknowns(plan.items("unknowns")),
         Charts([_picture(plan, runs)]), Notes(plan.texts("notes")),
     ]
 
 
-def _chosen(decisions: Sequence[Doc]) -> list[Block]:
+def _chosen(decisions: Sequence[Doc], plan: Doc) -> list[Block]:
     """What to type for what is chosen, once for all loads of one choice."""
+    version = written_for(plan)
     found: dict[str, list[str]] = {}
     for decision in decisions:
         command = decision.text("command", "")
         if command:
             found.setdefault(command, []).append(decision.words("concurrency"))
     if len(found) == 1:
-        return [Command("to type:", command) for command in found]
-    return [Command(f"to type at {', '.join(loads)} clients:", command)
+        return [Command(f"to type{version}:", command) for command in found]
+    return [Command(f"to type at {', '.join(loads)} clients{version}:", command)
             for command, loads in found.items()]
 
 
@@ -88,12 +90,13 @@ def _runs(plan: Doc, runs: Sequence[Doc]) -> Table:
     return Table(["run", "setting", "regret before", "after", "tells of"], rows, left=2)
 
 
-def _next(runs: Sequence[Doc]) -> list[Block]:
+def _next(runs: Sequence[Doc], plan: Doc) -> list[Block]:
     first = runs[0]
     if not first.has("command"):
         return [Lines([f"no command for {first.text('name')}: {first.text('no_command', '')}"])]
     return [
-        Command(f"the next run, {first.text('name')}:", first.text("command")),
+        Command(f"the next run, {first.text('name')}{written_for(plan)}:",
+                first.text("command")),
         Lines(["drive it with your own prompts at the loads above; --script FILE writes all runs, "
                "--from RESULTS reads what they gave"]),
     ]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from specsim.jsonable import json_text
-from specsim.planning.flags import ADAPTIVE_FILE
+from specsim.planning.server_words import ADAPTIVE_FILE
 from specsim.planning.tune import WORTH_A_TABLE
 from specsim.report import deployment as d
 from specsim.report.blocks import Block, Charts, Command, Group, Lines, Notes, Section
@@ -298,10 +298,12 @@ def _flags(answers: Sequence[Doc], dynamic: Doc, shown: str) -> list[Block]:
         told |= {*notes}
         if len(found) == len(answers) and command == shown:
             continue
-        blocks += [Command(f"to type{where}:", command), _remarks(notes)]
+        blocks += [
+            Command(f"to type{where}{d.written_for(found[-1].at('flags'))}:", command),
+            _remarks(notes)]
     if dynamic.has("flags") and dynamic.number("gain") >= WORTH_A_TABLE:
         notes = [text for text in dynamic.texts("flags.warnings") if text not in told]
-        lead = "for a load that moves, the table:"
+        lead = f"for a load that moves, the table{d.written_for(dynamic.at('flags'))}:"
         blocks += [Command(lead, dynamic.text("flags.command")), _remarks(notes)]
         if ADAPTIVE_FILE in dynamic.texts("flags.args"):
             tiers = dynamic.at("speculative_adaptive_config").value

@@ -2,11 +2,12 @@
 
 from specsim.methods.registry import is_plain
 from specsim.report.blocks import Block, Command, Lines, Verdict
+from specsim.report.deployment import written_for
 from specsim.report.doc import Doc
 from specsim.report.tables import number, span, times
 from specsim.report.thresholds import PAYS, QUEUEING
 
-_LEADS = {"off": "to type, without speculation:", "unknown": "to measure it, serve"}
+_LEADS = {"off": "to type, without speculation{}:", "unknown": "to measure it, serve this{}:"}
 
 
 def verdict_block(doc: Doc, about: str = "", *, notes: bool = True) -> Verdict | None:
@@ -17,7 +18,7 @@ def verdict_block(doc: Doc, about: str = "", *, notes: bool = True) -> Verdict |
         return None
     blocks: list[Block] = [Lines(lines(found), "verdict")]
     if found.has("command"):
-        lead = _LEADS.get(found.text("decision"), "to type:")
+        lead = _LEADS.get(found.text("decision"), "to type{}:").format(written_for(found))
         blocks.append(Command(lead, found.text("command")))
         if notes:
             blocks.append(Lines([f"  note: {text}" for text in found.texts("notes")]))

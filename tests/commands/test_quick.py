@@ -233,6 +233,16 @@ def test_what_is_told_is_quoted_and_only_what_decides():
 
 
 @pytest.mark.slow
+def test_what_is_said_against_the_server_is_told(asked):
+    with plain() as server:
+        found = asked(server, *H100, *LLAMA, "--engine", "sglang", "--tp", "1", "--command",
+                      "sglang serve --model meta-llama/Llama-3.1-8B-Instruct --tp 2")
+    told = " ".join(found["warnings"])
+    assert "--engine says sglang, the server that it is vllm==9.9.9; sglang is taken" in told
+    assert "--tp 1 is taken, though --command says 2" in told
+
+
+@pytest.mark.slow
 def test_the_command_says_what_the_server_does_not(asked):
     with plain() as server:
         found = asked(server, *H100, "--command",
@@ -246,6 +256,7 @@ def test_the_command_says_what_the_server_does_not(asked):
     ((*LLAMA, "--gpu", "h900"), "unknown GPU"),
     ((*LLAMA, "--tp", "3"), "tp"),
     (("--command", "ls -l"), "--command"),
+    (("--engine", "vllm", "--command", "sglang serve --model a"), "--engine 'vllm' contradicts"),
     (("--share", "/proc/nowhere/x.md"), "--share"),
     (("--seconds", "0"), "--seconds"),
     (("--api-key-env", "SPECSIM_NO_SUCH_KEY"), "--api-key-env"),

@@ -114,6 +114,20 @@ def test_a_version_beside_the_command_is_kept() -> None:
         expand_command(Options(model="", engine="sglang", command="vllm serve a"))
 
 
+def test_what_is_typed_contradicts_a_command_though_it_is_the_built_in_value() -> None:
+    sglang = "python -m sglang.launch_server --model-path a --tp 4"
+    for typed in ({"engine": "vllm"}, {"tp": 1}):
+        with pytest.raises(UsageError, match="contradicts --command"):
+            expand_command(Options(model="", command=sglang, **typed))
+    image = "docker run vllm/vllm-openai:v0.8.5 --model a"
+    assert expand_command(Options(model="", command=image))[0].engine == "vllm==0.8.5"
+    assert expand_command(Options(model="", engine="vllm", command=image))[0].engine == (
+        "vllm==0.8.5")
+    options, notes = expand_command(Options(model="", engine="vllm==0.33.0", command=image))
+    assert options.engine == "vllm==0.33.0"
+    assert "though the server is of version 0.8.5" in notes[0]
+
+
 def test_sglang_command_builds_its_tree() -> None:
     request = build_request(Options(
         model="", acceptance_length=3.0,

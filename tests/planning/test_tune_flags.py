@@ -204,3 +204,22 @@ def test_sixteen_bit_checkpoints_are_converted_while_loading() -> None:
 def test_versions(text: str, version: str | None) -> None:
     assert asked_version(text) == version
     assert version_key("0.25.1") < version_key("0.33.0rc1+cpu") == (0, 33, 0)
+
+
+@pytest.mark.parametrize(("engine", "written_for", "warned"), [
+    ("vllm", "vLLM 0.25.1", ""),
+    ("vllm==0.20", "vLLM 0.20", ""),
+    ("vllm==0.33.0", "vLLM 0.33.0", ""),
+    ("vllm==0.5.4", "vLLM 0.5.4", "older than all that is described"),
+    ("vllm==0.99", "vLLM 0.99", "were read up to 0.33"),
+    ("sglang", "SGLang 0.5.23", ""),
+    ("sglang==0.3", "SGLang 0.3", "older than all"),
+    ("sglang==0.7", "SGLang 0.7", "were read up to 0.5.23"),
+])
+def test_the_version_that_a_command_is_of_is_said(
+    engine: str, written_for: str, warned: str
+) -> None:
+    flags = ready_flags(system(LLAMA, engine=engine, method="none"), version=asked_version(engine))
+    assert flags.to_dict()["written_for"] == written_for
+    said = [text for text in flags.warnings if "older than" in text or "were read" in text]
+    assert [warned in text for text in said] == [True] * bool(warned)

@@ -156,7 +156,7 @@ def test_settled_says_so(server: System, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     head, _, rest = done.output.partition("as predicted, without these runs")
     assert head.startswith("SETTLED after these runs: choosing mtp-k")
-    assert "to type:" in head
+    assert "to type, vLLM 0.25.1:" in head
     assert "to type" not in rest
     assert max(map(len, head.splitlines())) <= 80
     document = specsim.tune("qwen3.6-27b", **ASK, from_=str(tmp_path)).to_dict()
