@@ -206,6 +206,11 @@ def _built(
             f"{op_s * 1e6:.0f} us for each op of `specsim explain`"
             + (", assumed" if op_s > over.prompt_op_s else "")
         )
+    if options.cuda_graph_max and options.fidelity != "datasheet":
+        warnings.append(
+            f"decode steps beyond CUDA graphs of {options.cuda_graph_max} are at best: what their "
+            "launches cost was seen only where the device takes longer (512 clients)"
+        )
     if spec.weights == "int8" and native(profile, "int8"):
         warnings.append("products of 8-bit integers reach the shares of FP8 kernels (assumed)")
     if parallel.all_gpus > 1 and options.link is None and profile.link_kind.startswith("PCIe"):
