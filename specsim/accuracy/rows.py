@@ -116,10 +116,10 @@ def _model(row: Mapping[str, str]) -> ModelSpec:
     wanted = _WEIGHTS.get(dtype)
     if wanted is None:
         raise SkipRow(f"weight format not modelled: {dtype}")
-    # A checkpoint with MXFP4 experts that a row calls bf16 or fp8 is named by its other layers.
-    if spec.weights in (wanted, f"{wanted}_block") or (
-        spec.weights == "mxfp4" and wanted != "nvfp4"
-    ):
+    # A checkpoint with MXFP4 experts that a row calls bf16 or fp8 is named by its other layers, one
+    # called fp4 by the experts.
+    own = spec.weights == "mxfp4" and dtype != "nvfp4"
+    if own or spec.weights in (wanted, f"{wanted}_block"):
         return spec
     return model_of(name, wanted) or spec
 
@@ -338,6 +338,8 @@ def silicon_case(row: Mapping[str, str], row_id: str) -> PublishedCase:
     concurrency = whole(row.get("concurrency")) or whole(row.get("batch_size"))
     if concurrency is None:
         raise SkipRow("concurrency not stated")
+    if dp > 1 and not row.get(f"{prefix}attention_dp_size"):
+        concurrency *= dp  # stands in both columns for a batch, which is of one attention group
     workers = whole(row.get("decode_num_workers")) or 1
     if disagg and concurrency > 1 and not row.get("decode_num_workers"):
         # Rows alike in every column differ by up to 1.45: what one worker decodes is not known.

@@ -22,7 +22,7 @@ CLOSEST = 0.97  # of a peak: the limit of all fits
 # graphics cards and in Ada (NVIDIA's architecture papers); the A100's, not of this make, have 1024.
 _ALIKE = {"turing": "ada", "ampere": "ada"}
 _PRODUCTS = ("gemm", "moe")
-_FRACTIONS = ("peak_frac", "wide_frac")
+_FRACTIONS = ("peak_frac", "wide_frac", "narrow_frac")
 
 
 def inherited_tables(
@@ -40,6 +40,8 @@ def inherited_tables(
             for key in _FRACTIONS:
                 if key in params:
                     params[key] = _fraction(params[key], left, family in _PRODUCTS)
+        if not alike:  # prompts with narrow heads: of kernels that overlap softmax and products
+            params.pop("narrow_frac", None)
         tables[name] = replace(
             table, params=params, assumed=True,
             inherited_from=table.inherited_from or parent.name,

@@ -85,6 +85,7 @@ _PARAM_RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
     (("chain_gain", "crowded", "fill_power", "passes", "routing_shape", "unaligned"), 0.01, 100.0,
      "(dimensionless)"),
 )
+_SERVED_BY = {"attn_prefill.fp8": "attn_prefill"}  # one dtype's kernels: those of all dtypes
 _FREE_RANGE = (-1e18, 1e18, "(dimensionless)")
 
 
@@ -326,12 +327,24 @@ def _kernels(
     own = {k: v for k, v in table.items() if k != "inherit"}
     if len(own) > MAX_KERNEL_TABLES:
         raise ProfileError(f"{origin}: {len(own)} kernel tables; at most {MAX_KERNEL_TABLES}")
-    # What was measured on this device stands above another device's kernels of one engine.
-    tables = {n: t for n, t in tables.items() if "@" not in n or n.partition("@")[0] not in own}
+    if inherited is not None:
+        alike = inherited.arch == values["arch"]
+        tables = {n: t for n, t in tables.items() if _kept(n, own, alike)}
     for name, raw in own.items():
         label = f'kernels."{_line(origin, "kernel table name", name)}"'
         tables[name] = _kernel(origin, label, name, _table(origin, label, raw), tables.get(name))
     return tables
+
+
+def _kept(name: str, own: Mapping[str, object], alike: bool) -> bool:
+    """Whether an inherited table stands beside the device's own: what was measured on this device
+    goes before another device's kernels of one engine, or of one dtype where the device's table
+    serves all, but not before those of the same architecture, unless links made them so."""
+    family, engine, _ = name.partition("@")
+    base = _SERVED_BY.get(family, family)
+    if (base == family and not engine) or not (base in own or family in own):
+        return True
+    return alike and not family.startswith("all_reduce")
 
 
 def _kernel(

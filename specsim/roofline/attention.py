@@ -25,7 +25,8 @@ against one from memory); untiled 1: no rows are padded (a CPU's loops).
 small_flops, small_flops_one (for one query): calls of up to so many FLOP run on one core in a loop
 of their own that reads and then computes: small_floor_s, small_mem_frac and small_frac of the
 device's rates (a CPU decoder's native kernel).
-Prefill: floor_s, mem_frac, peak_frac, wide_frac (the same for head_dim above 128), chain_gain
+Prefill: floor_s, mem_frac, peak_frac, wide_frac (the same for head_dim above 128), narrow_frac (up
+to 64, where the softmax takes as long beside half the products; without it peak_frac), chain_gain
 (speed of one tile alone against its share of a full device), tile_s, sag and sag_s (clock loss
 per doubling beyond sag_s seconds of arithmetic), p.
 """
@@ -146,9 +147,13 @@ def attn_prefill(
     bandwidth = device.mem_bytes_per_s
     if how.datasheet:
         return datasheet_time(moved / bandwidth, flops / peak)
-    name = "attn_prefill.hd512" if head_dim > 256 else "attn_prefill"
+    name = "attn_prefill.fp8" if DTYPE_BYTES[kv_fmt] == 1.0 else "attn_prefill"
+    if head_dim > 256:
+        name = "attn_prefill.hd512"
     t = params(device, name, how.engine)
     frac = t["peak_frac"] if head_dim <= 128 else t["wide_frac"]
+    if head_dim <= 64:
+        frac = t.get("narrow_frac", frac)
     work = PrefillWork(new, longest, pairs, flops, moved, heads, head_dim, seqs)
     return prefill_time(device, t, work, frac, shared_launch=shape.shared_launch)
 

@@ -4,7 +4,8 @@ Memory: the weights of every expert that at least one token chose, read once: th
 with the call, or is that of the kernel benchmark (`distinct_experts`). Arithmetic: rows of one
 expert are padded to the tile of its product, so many experts with few rows each cost more than
 their FLOP. The passes between the two products (gather, activation, weighted sum) stream the
-activations of every assignment, local or not, unless rows are sent to their own experts alone:
+activations of every assignment, local or not (TensorRT-LLM: local ones), unless rows are sent to
+their own experts alone:
 
     time = floor + smooth max(weights / bandwidth, tiles, padded FLOP / peak) + activations / bw
 
@@ -15,9 +16,10 @@ Parameters: floor_s, sort_s (per doubling of the assignments), mem_frac, peak_fr
 wave of weight tiles), tile_rows (largest row tile), act_frac (bandwidth share of the passes
 between), routing_shape (see `distinct_experts`), rank_skew and rank_power (under unequal
 popularity the busiest rank has 1 + rank_skew sqrt(ln ranks) / local_experts^rank_power times the
-mean rows), crowded (slowdown of the weight stream once there are more tokens than experts and an
-untuned kernel changes its tiles), unaligned (slowdown where `inter` is not a multiple of 16:
-kernels then load element by element).
+mean rows), expert_s (preparing one local expert), act_away (share of the other ranks' assignments
+that the passes between stream as well; 1 where a table does not say), crowded (slowdown of the
+weight stream once there are more tokens than experts and an untuned kernel changes its tiles),
+unaligned (slowdown where `inter` is not a multiple of 16: kernels then load element by element).
 """
 
 from math import ceil, log, log2, sqrt
@@ -97,8 +99,8 @@ def moe(device: Device, on: Experts, how: Pricing = CALIBRATED) -> KernelTime:
         if distribution == "power_law":
             rows *= 1.0 + t["rank_skew"] * sqrt(log(ranks)) * local ** -t["rank_power"]
         rows = max(rows, active) if tokens >= 1.0 else rows
-        if on.sent:
-            act *= rows / (tokens * top_k)
+        away = 0.0 if on.sent else t.get("act_away", 1.0)
+        act *= away + (1.0 - away) * rows / (tokens * top_k)
     per_expert = matrices * hidden * inter
     stored = active * per_expert * (on.bytes_per_weight or stored_bytes(fmt))
     flops = 2.0 * rows * per_expert
@@ -129,6 +131,7 @@ def moe(device: Device, on: Experts, how: Pricing = CALIBRATED) -> KernelTime:
     act_s = act / (bandwidth * t["act_frac"])
     # Sorting tokens by expert takes more passes the more there are.
     floor_s = t["floor_s"] + t["sort_s"] * log2(1.0 + tokens * top_k)
+    floor_s += t.get("expert_s", 0.0) * local
     return labelled(floor_s + work_s + act_s, mem_s + act_s, compute_s, floor_s)
 
 

@@ -11,6 +11,9 @@ from roofline_calls import moe
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
+from specsim.ops.shapes import Experts
+from specsim.roofline.device import Pricing
+from specsim.roofline.kernels import KERNELS
 from specsim.roofline.moe import busiest_rank, distinct_experts
 
 tokens = st.integers(1, 4096)
@@ -132,3 +135,33 @@ def test_a_cpu_multiplies_no_idle_rows_of_experts() -> None:
     one = moe(cpu, 1, 2048, 1408, 4, 60, fmt="int4")
     flops_s = 2 * 4 * 3 * 2048 * 1408 / cpu.flops["bf16"]
     assert flops_s < one.compute_s < 4 * flops_s  # not 16 rows for each
+
+
+def test_tensorrt_llm_moves_the_rows_of_local_experts_alone(h200: HardwareProfile) -> None:
+    """DeepSeek-V3's experts, 16,384 tokens: on eight GPUs each split eight ways 9.7 ms, each whole
+    on one of them 2.5 ms, in TensorRT-LLM (moe_trtllm_1.3.0rc20.csv.gz); vLLM's pass over every
+    assignment on every GPU."""
+    def ms(engine: str, inter: int, local: int, tokens: int = 16384) -> float:
+        shape = Experts(
+            tokens, 7168, inter, 8, 256, "fp8_block", local_experts=local, distribution="balanced"
+        )
+        return 1e3 * KERNELS[Experts](h200, shape, Pricing(engine=engine)).seconds
+
+    assert ms("trtllm", 2048, 32) == pytest.approx(2.5, rel=0.15)
+    assert ms("trtllm", 256, 256) == pytest.approx(9.7, rel=0.15)
+    assert ms("vllm", 2048, 32) > 1.3 * ms("trtllm", 2048, 32)
+    # One token: preparing 256 local experts takes longer than reading eight of them (115 us, 40).
+    assert ms("trtllm", 256, 256, 1) > 1.6 * ms("trtllm", 2048, 32, 1)
+
+
+def test_mxfp4_experts_of_tensorrt_llm_on_hopper_are_slower_than_tritons(
+    h200: HardwareProfile,
+) -> None:
+    """gpt-oss-120b, 8,192 tokens: 4.3 ms in TensorRT-LLM 1.3, 3.0 in vLLM 0.24."""
+    shape = Experts(8192, 2880, 2880, 4, 128, "mxfp4", distribution="balanced")
+    own, other = (
+        1e3 * KERNELS[Experts](h200, shape, Pricing(engine=engine)).seconds
+        for engine in ("trtllm", "vllm")
+    )
+    assert own == pytest.approx(4.3, rel=0.1)
+    assert other < 0.85 * own

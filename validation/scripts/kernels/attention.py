@@ -44,14 +44,17 @@ def decode_rows(file: str, kv_fmt: str, engine: str = "") -> list[Row]:
     return found
 
 
-def prefill_rows() -> list[Row]:
+def prefill_rows(file: str, kv_fmt: str = "bf16", engine: str = "") -> list[Row]:
     found = []
-    for labels, isl, us in wide("attn_context_vllm_0.24.0.csv.gz"):
+    for labels, isl, us in wide(file):
+        if DTYPES[labels.get("kv_cache_dtype", "bfloat16")] != kv_fmt:
+            continue
         heads, kv_heads = int(labels["num_heads"]), int(labels["num_key_value_heads"])
         head_dim = int(labels["head_dim"])
         kwargs = {
             "new": isl, "cached": 0, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim,
             "window": int(labels["window_size"]), "seqs": int(labels["batch_size"]),
+            "fmt": kv_fmt, "engine": engine,
         }
         found.append(Row(f"{heads}/{kv_heads}/{head_dim}", kwargs, us * 1e-6))
     return found
@@ -84,6 +87,7 @@ PREFILL = {
     "sag_s": (1e-3, 1e-5, 5e-3),
     "p": (1.5, 1.0, 8.0),
 }
+NARROW = {"narrow_frac": (0.45, 0.1, 0.95)}
 BARS = (0.10, 0.25)
 
 
@@ -125,8 +129,14 @@ def fits() -> list[Fit]:
             excluded=[row for row in trtllm if group(row) > 16],
             note="groups of at most 16 query heads; above 32 a generic kernel is up to 10 x slower")
     )
-    context = prefill_rows()
+    file = "attn_decode_trtllm_fp8_1.3.0rc20.csv.gz"
+    out.append(
+        Fit("attn_decode.fp8@trtllm", SOURCE + file, f"{DEVICE}, {TRTLLM}", attn_decode,
+            [row for row in decode_rows(file, "fp8", "trtllm") if row.kwargs["head_dim"] > 64],
+            DECODE, DECODE_FIXED, BARS)
+    )
     file = "attn_context_vllm_0.24.0.csv.gz"
+    context = prefill_rows(file)
     out.append(
         Fit("attn_prefill", SOURCE + file, f"{DEVICE}, {VLLM}", attn_prefill,
             [row for row in context if row.kwargs["head_dim"] <= 256], PREFILL, {}, None)
@@ -138,4 +148,20 @@ def fits() -> list[Fit]:
             free=without(PREFILL, "peak_frac"), fixed={"peak_frac": 0.66},
         )
     )
+    more = "attn_context_vllm_fp8_hd64_0.24.0.csv.gz"
+    out.append(
+        Fit("attn_prefill", SOURCE + file, f"{DEVICE}, {VLLM}", attn_prefill,
+            prefill_rows(more), NARROW, {}, None, key="attn_prefill, heads of 64", refine=True,
+            note="narrow_frac alone, on " + more)
+    )
+    out.append(
+        Fit("attn_prefill.fp8", SOURCE + more, f"{DEVICE}, {VLLM}", attn_prefill,
+            prefill_rows(more, "fp8"), PREFILL | NARROW, {}, None)
+    )
+    file = "attn_context_trtllm_1.3.0rc20.csv.gz"
+    out += [
+        Fit(name, SOURCE + file, f"{DEVICE}, {TRTLLM}", attn_prefill,
+            prefill_rows(file, kv_fmt, "trtllm"), PREFILL | NARROW, {}, None)
+        for name, kv_fmt in (("attn_prefill@trtllm", "bf16"), ("attn_prefill.fp8@trtllm", "fp8"))
+    ]
     return out

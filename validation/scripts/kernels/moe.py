@@ -2,7 +2,8 @@
 (hidden, inter, top_k, experts), all parallel sizes of a shape together.
 
 Left out as artefacts (see the data's README): vLLM's per-tensor FP8 FlashInfer path and SGLang's
-bf16 FlashInfer path, both several times slower than every other path.
+bf16 FlashInfer path, both several times slower than every other path, and two shapes of
+TensorRT-LLM's that take up to eight times what all others suggest.
 """
 
 from kernels.fitting import Fit
@@ -16,10 +17,11 @@ moe = called(roofline.moe, Experts)
 
 VLLM = "moe_vllm_0.24.0.csv.gz"
 SGLANG = "moe_sglang_0.5.14.csv.gz"
-TRTLLM = "moe_trtllm_1.3.0rc23_nongated.csv.gz"
+TRTLLM = "moe_trtllm_1.3.0rc20.csv.gz"
+UNGATED_TRTLLM = "moe_trtllm_1.3.0rc23_nongated.csv.gz"
 
 
-# Squared-ReLU experts (Nemotron 3): two matrices. Only TensorRT-LLM's table says so; in vLLM's
+# Squared-ReLU experts (Nemotron 3): two matrices. Only TensorRT-LLM's tables say so; in vLLM's
 # these shapes take two thirds of the time that three matrices would. SGLang's measured three.
 UNGATED = {(1024, 2688), (2048, 5120), (8192, 5120), (2688, 1856)}
 
@@ -35,7 +37,7 @@ def rows(file: str, dtype: str, kernel: str, fmt: str, engine: str = "") -> list
                 "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size",
             )
         )
-        gated = file == SGLANG or (hidden, inter) not in UNGATED
+        gated = file in (SGLANG, TRTLLM) or (hidden, inter) not in UNGATED
         kwargs = {
             "tokens": tokens, "hidden": hidden, "inter": inter / tp, "top_k": top_k,
             "experts": experts, "gated": gated, "fmt": fmt,
@@ -61,6 +63,9 @@ FREE = {
     "unaligned": (2.0, 1.0, 4.0),
     "crowded": (1.1, 1.0, 2.0),
 }
+# TensorRT-LLM's kernels expand local assignments alone, and prepare each local expert.
+TRTLLM_FREE = FREE | {"expert_s": (0.1e-6, 0.0, 2e-6), "act_away": (0.3, 0.0, 1.0)}
+TRTLLM_ARTEFACTS = {"5120/8192/1/16": ("bf16", "fp8"), "4096/1024/10/512": ("bf16",)}
 BARS = (0.12, 0.30)
 NOTES = {
     "moe.bf16": "Nemotron-3 shapes are priced with two matrices per expert, as their times show",
@@ -79,13 +84,29 @@ def fits() -> list[Fit]:
             name, SOURCE + file, on, moe, measured, FREE, {"tile_rows": 64.0}, BARS, note=note
         )
 
+    def own(dtype: str, fmt: str) -> Fit:
+        """TensorRT-LLM's."""
+        gated = rows(TRTLLM, dtype, "moe_torch_flow", fmt, "trtllm")
+        odd = [row for row in gated if fmt in TRTLLM_ARTEFACTS.get(row.group, ())]
+        plain = [row for row in gated if row not in odd]
+        plain += rows(UNGATED_TRTLLM, dtype, "nongated", fmt, "trtllm")
+        free, fixed = dict(TRTLLM_FREE), {"tile_rows": 64.0}
+        if fmt == "mxfp4":  # measured whole; slices are padded as they are loaded
+            del free["unaligned"]
+            fixed["unaligned"] = 1.0
+        return Fit(
+            f"moe.{fmt}@trtllm", SOURCE + TRTLLM, f"{DEVICE}, trtllm 1.3.0rc20", moe, plain,
+            free, fixed, BARS, excluded=odd,
+        )
+
     return [
         one("moe.bf16", VLLM, "bfloat16", "triton", "bf16", "vllm 0.24.0"),
         one("moe.fp8_block", VLLM, "fp8_block", "triton", "fp8_block", "vllm 0.24.0"),
         one("moe.bf16@sglang", SGLANG, "bfloat16", "triton", "bf16", "sglang 0.5.14"),
         one("moe.fp8_block@sglang", SGLANG, "fp8_block", "triton", "fp8_block", "sglang 0.5.14"),
-        one("moe.bf16@trtllm", TRTLLM, "bfloat16", "nongated", "bf16", "trtllm 1.3.0rc23"),
-        one("moe.fp8", TRTLLM, "fp8", "nongated", "fp8", "trtllm 1.3.0rc23"),
+        one("moe.fp8", UNGATED_TRTLLM, "fp8", "nongated", "fp8", "trtllm 1.3.0rc23"),
+        own("bfloat16", "bf16"), own("fp8", "fp8"), own("fp8_block", "fp8_block"),
+        own("w4a16_mxfp4", "mxfp4"),
         Fit("moe.weight_only", SOURCE + VLLM, f"{DEVICE}, vllm 0.24.0", moe,
             rows(VLLM, "int4_wo", "marlin", "int4") + rows(VLLM, "w4a16_mxfp4", "marlin", "int4"),
             FREE, {"tile_rows": 64.0}, BARS, note="Marlin, int4 and mxfp4 weights"),

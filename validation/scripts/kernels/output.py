@@ -58,13 +58,6 @@ def assumed_tables(done: Sequence[Fitted]) -> list[Assumed]:
             "TensorRT-LLM's all-reduce, whose one-shot kernels the fused ones are; their norm is "
             "taken as free",
         ),
-        Assumed(
-            "attn_decode.fp8@trtllm", tables["attn_decode.bf16@trtllm"],
-            "attn_decode.bf16@trtllm: the same kernels (XQA) widen 8-bit keys and values as they "
-            "read them, where FlashAttention 3, whose table it would be else, transposes the "
-            "values first; on L40S, B200 and RTX PRO 6000, where other kernels ran, both dtypes "
-            "stream at one share of the bandwidth",
-        ),
         Assumed("gemm.fp4", tables["gemm.fp8_block"], "gemm.fp8_block, for devices with FP4 units"),
         Assumed("moe.fp4", tables["moe.fp8_block"], "moe.fp8_block, for devices with FP4 units"),
         Assumed(
