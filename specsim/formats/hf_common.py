@@ -1,5 +1,7 @@
 """What the readers of all families share: attention, MLP and window fields, and their checks."""
 
+from dataclasses import replace
+
 from specsim.formats.hf_object import MAX_WIDTH, ConfigObject
 from specsim.formats.hf_plan import LayerPlan, ModelPlan, MtpPlan
 from specsim.formats.hf_shape import TextConfig
@@ -151,10 +153,23 @@ def shared_width(f: TextConfig, moe_intermediate: int) -> int:
 def sigmoid_moe(f: TextConfig) -> MoE:
     """DeepSeek-V3's mixture: a router with a correction bias and an ungated shared expert."""
     width = f.moe_intermediate_size
-    return MoE(
+    return in_groups(f, MoE(
         *experts(f), width, shared_intermediate=shared_width(f, width),
         router_bias=f.topk_method == "noaux_tc",
-    )
+    ))
+
+
+def in_groups(f: TextConfig, moe: MoE) -> MoE:
+    """With the groups of experts of which a token's lie in a few, where the file has any."""
+    groups, chosen = f.n_group or 1, f.topk_group or 1
+    if groups == chosen:
+        return moe
+    total, top_k = moe.n_experts, moe.top_k
+    if total % groups:
+        raise f.fail("n_group", f"must divide {total} experts")
+    if not top_k * groups <= chosen * total <= groups * total:
+        raise f.fail("topk_group", f"must be 1 to {groups} groups that hold {top_k} experts")
+    return replace(moe, groups=groups, top_groups=chosen)
 
 
 def appended_mtp(f: TextConfig, layer: LayerPlan) -> MtpPlan | None:

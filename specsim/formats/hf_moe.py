@@ -11,6 +11,7 @@ from specsim.formats.hf_common import (
     attention,
     each_layer,
     experts,
+    in_groups,
     kinds_or_every,
     listed_kinds,
     mlp,
@@ -81,10 +82,10 @@ def bailing_moe(f: TextConfig) -> ModelPlan:
         qk_norm="head" if f.flag("use_qk_norm", False) else "none",
     )
     shared = f.moe_shared_expert_intermediate_size or width
-    moe = MoE(
+    moe = in_groups(f, MoE(
         *experts(f), width, shared_intermediate=shared_width(f, shared),
         router_bias=f.moe_router_enable_expert_bias,
-    )
+    ))
     names = LayerNames(mixer="attention", linears=("query_key_value", "dense"))
     return _after_dense(f, "bailing_moe", mixer, moe, names=names)
 

@@ -210,6 +210,8 @@ class TextConfig(ConfigObject):
     moe_topk: ExpertCount = needed()
     zero_expert_num: WidthOrNone = 0
     topk_method: Text = "noaux_tc"
+    n_group: WidthOrNone = 0
+    topk_group: WidthOrNone = 0
     use_routing_bias: Switch = True
     moe_router_enable_expert_bias: Switch = False
     enable_moe_block: Switch = False

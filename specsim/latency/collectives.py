@@ -25,7 +25,7 @@ from specsim.ops.shapes import (
     ExpertExchange,
     Experts,
 )
-from specsim.ops.work import Parallel, blom
+from specsim.ops.work import Parallel, blom, groups_here
 
 MIB = 2.0**20
 # Rows of all attention groups are gathered among so many GPUs; among more of them, and between
@@ -87,10 +87,10 @@ class Collectives(NamedTuple):
                 return op
             return op.called(shape._replace(sent=False), op.count)
         if isinstance(shape, ExpertExchange):
-            gathered, sent, gpus, copies, prompts = shape
+            gathered, sent, gpus, copies, prompts, *limit = shape
             nodes = self.nodes(gpus)
             if self.sends(gpus):
-                crossing = nodes_reached(copies, nodes) / copies if prompts else 1.0
+                crossing = nodes_reached(copies, nodes, *limit) / copies if prompts else 1.0
                 there = AllToAll(sent / 2, gpus, nodes, crossing)
                 return op.called(there, 2 * op.count)
             return op.called(AllReduce(gathered, gpus, self.path(gathered, gpus)), op.count)
@@ -104,11 +104,15 @@ class Collectives(NamedTuple):
         return ceil(gpus / self.node)
 
 
-def nodes_reached(copies: int, nodes: int) -> float:
-    """Mean number of nodes in which a row has experts. Where a pass holds prompts, DeepEP sends a
-    row to each of them once and hands it on over their links; few rows of decoding go straight to
-    each expert (DeepSeek-V3 report, 2412.19437, section 3.4)."""
-    return nodes * (1.0 - (1.0 - 1.0 / nodes) ** copies)
+def nodes_reached(copies: int, nodes: int, groups: int = 1, top_groups: int = 1) -> float:
+    """Mean number of nodes in which a row has experts, all in top_groups of the groups. Where a
+    pass holds prompts, DeepEP sends a row to each of them once and hands it on over their links;
+    few rows of decoding go straight to each expert (DeepSeek-V3 report, 2412.19437, sections 2.1.2
+    and 3.4)."""
+    parts = [(1.0, 1.0 / nodes)]
+    if groups > top_groups:
+        parts = groups_here(nodes, groups, top_groups)
+    return nodes * sum(p * (1.0 - (1.0 - share) ** copies) for p, share in parts)
 
 
 def waits(layers: Iterable[LayerGroup], parallel: Parallel) -> float:

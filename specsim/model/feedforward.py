@@ -59,6 +59,8 @@ class MoE(FeedForward):
     latent_norm: bool = False  # of their sum, before it is projected back (Kimi-K3)
     router_bias: bool = False
     expert_bias: bool = False
+    groups: int = 1  # of experts, of which a token's lie in top_groups (DeepSeek-V3: 4 of 8)
+    top_groups: int = 1
     layers_per_bank: int = 1  # layers that share routed experts and router (Intern-S2-Mobius)
     weight: WeightFormat = BF16  # routed experts
     shared_weight: WeightFormat = BF16  # shared expert, latent projections

@@ -63,7 +63,7 @@ from specsim.ops.sparse import (
     sparse_context,
     sparse_rows,
 )
-from specsim.ops.work import Parallel, Routing, Rows, Work
+from specsim.ops.work import Parallel, Routing, Rows, Work, clumping
 
 
 class MixerOps(NamedTuple):
@@ -149,9 +149,13 @@ def group_rows(
         part = experts[0]
         sent = own_bytes * 1.5 * min(part.top_k, par.gpus)
         # All wait for the GPU whose experts are asked most, which receives and returns more.
-        sent *= routing.busiest(part.n_experts / par.ep, par.ep, rows * part.top_k)
+        limit = part.groups, part.top_groups
+        sent *= routing.busiest(
+            part.n_experts / par.ep, par.ep, rows * part.top_k,
+            clumping(par.ep, part.top_k, *limit),
+        )
         copies = min(part.top_k, par.gpus)
-        exchange = ExpertExchange(gathered, sent, par.gpus, copies, prompts)
+        exchange = ExpertExchange(gathered, sent, par.gpus, copies, prompts, *limit)
         after.append(OpCost(f"{prefix}ffn_all_reduce", exchange, act_bytes=gathered, count=count))
     elif parts and par.tp > 1:
         # A norm of the experts' latent sum needs that whole: it travels beside the shared part.

@@ -185,6 +185,8 @@ class ExpertExchange(NamedTuple):
     gpus: int
     copies: int = 1
     prompts: bool = False
+    groups: int = 1
+    top_groups: int = 1
 
 
 class Elementwise(NamedTuple):

@@ -126,19 +126,48 @@ class Routing:
         return -experts * math.expm1(-self.shape * math.log1p(groups * visits))
 
 
-    def busiest(self, local: float, ranks: int, assignments: float) -> float:
+    def busiest(
+        self, local: float, ranks: int, assignments: float, clumping: float = 1.0
+    ) -> float:
         """What the GPU with most rows of its `local` experts gets, over the mean of all `ranks`,
         when `assignments` rows are routed in all.
 
         The popularities of a GPU's experts add up to a gamma number with variance 1 / (shape
-        local), and routed rows are counts besides. Of such sums the mean of the largest (Blom)."""
+        local), and routed rows are counts besides, of `clumping` times the variance that they have
+        where a token chooses among all experts. Of such sums the mean of the largest (Blom)."""
         mean = assignments / ranks
         if ranks <= 1 or mean <= 0:
             return 1.0
         popularity = 0.0 if self.evened else 1 / (self.shape * local)
-        deviation = math.sqrt(popularity + 1 / mean)
+        deviation = math.sqrt(popularity + clumping / mean)
         # At least one row, at most all.
         return min(float(ranks), max(1 / mean, 1 + blom(ranks) * deviation))
+
+
+def groups_here(parts: int, groups: int, chosen: int) -> list[tuple[float, float]]:
+    """(probability, share of a token's experts in expectation) of a part that holds 1 / parts of
+    the experts in order, by how many of its groups are among the `chosen` of all `groups`."""
+    if parts >= groups:  # a part of one group
+        hit = chosen / groups
+        return [(1 - hit, 0.0), (hit, groups / (chosen * parts))]
+    held = groups // parts
+    return [
+        (math.comb(held, j) * math.comb(groups - held, chosen - j) / math.comb(groups, chosen),
+         j / chosen)
+        for j in range(min(held, chosen) + 1) if chosen - j <= groups - held
+    ]
+
+
+def clumping(ranks: int, top_k: int, groups: int, chosen: int) -> float:
+    """Variance of the rows of one of `ranks` GPUs, over what it is where a token's experts may lie
+    in all groups: those of one token come together."""
+    if groups <= chosen or ranks <= 1:
+        return 1.0
+    parts = groups_here(ranks, groups, chosen)
+    mean = top_k / ranks
+    inside = sum(p * top_k * share * (1 - share) for p, share in parts)
+    between = sum(p * (top_k * share - mean) ** 2 for p, share in parts)
+    return (inside + between) / (mean * (1 - 1 / ranks))
 
 
 def blom(count: int) -> float:

@@ -14,6 +14,12 @@ Parameters: floor_s, hop_s (per GPU), one_shot_frac and link_frac (shares of the
 direction), link_gain (link_frac grows by this per doubling beyond 2 GPUs: more links busy; below 0
 it falls to what twice this leaves for 8 GPUs), sync_s (the second shot). Between nodes every GPU
 moves its share through a network card of its own: `network` with floor_s and bytes_per_s.
+
+Cards and links work at the same time, so that the slower of them counts. NCCL moves a buffer in
+slices, of which one is on the network while another is reduced in the node (Hu et al. 2025,
+2507.04786); DeepEP forwards what has come in over the links while more comes in (its README names
+the network as the bottleneck of exchanges between nodes), and rows of decoding go straight from GPU
+to GPU, over the links only within the node. Latencies add up.
 """
 
 from math import log2
@@ -45,7 +51,7 @@ def all_reduce(device: Device, shape: AllReduce, how: Pricing = CALIBRATED) -> K
     if one_s > t["sync_s"] + two_s:
         floor_s, one_s = floor_s + t["sync_s"], two_s
     out_s, out_floor_s = _network(device, 2.0 * nbytes / inside, nodes)
-    moved_s, floor_s = one_s + out_s, floor_s + out_floor_s
+    moved_s, floor_s = max(one_s, out_s), floor_s + out_floor_s
     return labelled(floor_s + moved_s, moved_s, 0.0, floor_s)
 
 
@@ -79,22 +85,25 @@ def _network(device: Device, nbytes: float, nodes: int) -> tuple[float, float]:
 def nccl(
     device: Device, shape: AllGather | AllToAll, how: Pricing = CALIBRATED
 ) -> KernelTime:
-    """A gather or an exchange: all but the own share of the buffer moves over the link. What a
-    gather brings into a node is shared by the cards of its GPUs."""
+    """A gather or an exchange: all but the own share of the buffer moves. What a gather brings into
+    a node is shared by the cards of its GPUs; what an exchange hands on in a node (crossing below
+    1) takes the links whole, else what stays in the node."""
     nbytes, gpus, nodes = shape[:3]
     if gpus <= 1:
         return ZERO
-    moved = nbytes * (gpus - 1) / max(gpus, 1)
+    moved = nbytes * (gpus - 1) / gpus
     link = device.link_bytes_per_s
     if how.datasheet:
         return datasheet_time(moved / link, 0.0)
     t = params(device, "nccl", how.engine)
     inside = max(2, gpus // nodes)
-    link_s = moved / (link * _link_frac(t, inside))
     if isinstance(shape, AllGather):
         crossing = nbytes / inside
     else:
         crossing = nbytes * shape.crossing
+        if nodes > 1 and shape.crossing == 1.0:
+            moved = nbytes * (gpus / nodes - 1) / gpus
+    link_s = moved / (link * _link_frac(t, inside))
     out_s, out_floor_s = _network(device, crossing, nodes)
-    floor_s = t["floor_s"] + t["hop_s"] * inside + out_floor_s
-    return labelled(floor_s + link_s + out_s, link_s + out_s, 0.0, floor_s)
+    floor_s, moved_s = t["floor_s"] + t["hop_s"] * inside + out_floor_s, max(link_s, out_s)
+    return labelled(floor_s + moved_s, moved_s, 0.0, floor_s)
