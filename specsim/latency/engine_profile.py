@@ -14,7 +14,7 @@ from typing import Literal
 from specsim.errors import UsageError
 from specsim.latency.overheads import Overheads
 from specsim.methods.base import METHODS, SpecSetup
-from specsim.model.mixers import Attention, LatentAttention
+from specsim.model.mixers import LatentAttention, Mixer
 from specsim.model.spec import ModelSpec
 
 # Which kernel sums over GPUs: (where, path, ((up to GPUs, up to MiB), ...)).
@@ -68,7 +68,6 @@ DraftGraphs = Literal["whole", "pieces", "none"]  # of a pass; between its atten
 # first version in which it is no more so ('': always).
 LatentVerify = Literal["", "expanded", "rows", "walked"]
 LatentRule = tuple[str, LatentVerify, str]
-GEMMA3_TEXT_VOCAB = 262144
 TARGET_KINDS = ("dense", "routed", "recurrent")
 FEATURES = ("draft_table", "synthetic_acceptance", "reserved_draft_tokens", "older_runner")
 
@@ -156,6 +155,8 @@ class EngineProfile:
     state_slots, spec_state_slots: slots that a running request of a recurrent model has for its
         state and those of its prefixes, without speculation and with it; more than one: in memory
         of their own, state_ratio times what tokens have. Those of drafts come on top.
+    state_dtypes: family -> dtype of its recurrent states, where the engine keeps them otherwise
+        than the checkpoint says.
     draft_model_first_rows: rows per sequence of a draft model's first pass (0: as vLLM, all that
         was verified and the bonus token).
     separate_passes: every prompt chunk and the decoding batch of a step run as passes of their
@@ -217,6 +218,7 @@ class EngineProfile:
     state_slots: int = 1
     spec_state_slots: int = 1
     state_ratio: float = 0.0
+    state_dtypes: Mapping[str, str] = field(default_factory=dict)
     draft_model_first_rows: int = 0
     separate_passes: bool = False
     max_k: int = 0
@@ -317,19 +319,17 @@ class EngineProfile:
         narrow = (chooses and arch in self.fp8_choosers) or spec.weights in self.fp8_cache_weights
         return "fp8" if narrow else spec.default_kv_dtype
 
-    def unsplit(self, spec: ModelSpec, arch: str, kv_dtype: str) -> bool:
-        """Whether attention of this model splits no cache in a verify step."""
-        if spec.family not in self.unsplit_verify_families or _text_only(spec):
-            return False
-        widest = max(
-            (g.mixer.head_dim for g in spec.layers if isinstance(g.mixer, Attention)), default=0
+    def keeps(self, spec: ModelSpec) -> ModelSpec:
+        """The model with recurrent states of the dtype that the engine keeps them in."""
+        dtype = self.state_dtypes.get(spec.family)
+        if dtype is None or all(_dtype_of(g.mixer) in ("", dtype) for g in spec.layers):
+            return spec
+        layers = tuple(
+            replace(g, mixer=replace(g.mixer, state_dtype=dtype))  # type: ignore[type-var]
+            if _dtype_of(g.mixer) else g
+            for g in spec.layers
         )
-        here = (spec.family, arch, kv_dtype)
-        for words in map(str.split, self.unsplit_verify_except):
-            fits = len(words) < 4 or widest <= int(words[3])
-            if here[: len(words[:3])] == tuple(words[:3]) and fits:
-                return False
-        return True
+        return replace(spec, layers=layers)
 
     def latent_way(self, arch: str) -> LatentVerify:
         """How verify steps of latent attention run; '': packed."""
@@ -378,10 +378,9 @@ class EngineProfile:
         )
 
 
-def _text_only(spec: ModelSpec) -> bool:
-    """Whether a family with images has none in this size: Gemma-3 270M and 1B, whose vocabulary is
-    without image tokens."""
-    return spec.family == "gemma3" and spec.vocab <= GEMMA3_TEXT_VOCAB
+def _dtype_of(mixer: Mixer | None) -> str:
+    """Of its recurrent state; '' without."""
+    return getattr(mixer, "state_dtype", "")
 
 
 def kind_of_target(spec: ModelSpec) -> str:

@@ -21,3 +21,6 @@ class Instance:
     parallel: Parallel = Parallel()
     kv_dtype: str = "bf16"
     setup: SpecSetup = SpecSetup()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec", self.engine.keeps(self.spec))

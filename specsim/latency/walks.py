@@ -51,6 +51,7 @@ Walk = Callable[[OpCost], float]  # seconds of an attention call; 0.0: the kerne
 # Queries of a block of SGLang's kernel for prompts: up to 128 columns wide on sm_80 and sm_90, up
 # to 256 and elsewhere, beyond.
 EXTEND_LARGE, EXTEND_ROWS, EXTEND_WIDE = 128, 64, 32
+GEMMA3_TEXT_VOCAB = 262144  # of the sizes without images, whose tokens come behind
 SM80 = ("a100", "a800", "a30")  # how names of such devices begin
 
 
@@ -71,7 +72,7 @@ def _grouped(
     engine: EngineProfile, spec: ModelSpec, profile: HardwareProfile, kv_dtype: str
 ) -> Walk | None:
     """Of attention with keys and values by head."""
-    if engine.unsplit(spec, profile.arch, kv_dtype):
+    if unsplit(engine, spec, profile.arch, kv_dtype):
         return partial(
             unsplit_attention_s, sms=profile.sms, s_per_token=engine.unsplit_verify_s_per_token,
             blocks_per_sm=engine.unsplit_blocks_per_sm,
@@ -95,6 +96,22 @@ def _grouped(
             odd=kind_of_target(spec) == "recurrent",
         )
     return None
+
+
+def unsplit(engine: EngineProfile, spec: ModelSpec, arch: str, kv_dtype: str) -> bool:
+    """Whether a model's verify steps run on Triton attention, which splits no cache there."""
+    text_only = spec.family == "gemma3" and spec.vocab <= GEMMA3_TEXT_VOCAB
+    if spec.family not in engine.unsplit_verify_families or text_only:
+        return False
+    widest = max(
+        (g.mixer.head_dim for g in spec.layers if isinstance(g.mixer, Attention)), default=0
+    )
+    here = (spec.family, arch, kv_dtype)
+    for words in map(str.split, engine.unsplit_verify_except):
+        fits = len(words) < 4 or widest <= int(words[3])
+        if here[: len(words[:3])] == tuple(words[:3]) and fits:
+            return False
+    return True
 
 
 def _latent(engine: EngineProfile, spec: ModelSpec, profile: HardwareProfile) -> Walk | None:

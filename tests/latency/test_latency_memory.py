@@ -139,6 +139,24 @@ def sglang_plan(version: str, setup: SpecSetup, gpu: str = "h200-sxm") -> Memory
     return plan_memory(Instance(spec, load_profile(gpu), engine, ONE, "bf16", setup))
 
 
+def test_vllm_keeps_states_in_16_bits_but_where_the_checkpoint_is_asked() -> None:
+    """Qwen3-Next: 36 layers of 32 heads of 128 x 128, and three inputs of 8192 channels."""
+    states, window = 36 * 32 * 128 * 128, 36 * 8192 * 3 * 2
+    spec, profile = find_model("qwen3-next-80b-a3b"), load_profile("b200")
+
+    def held(spec: ModelSpec, engine: str) -> float:
+        found = find_engine(engine)
+        held = plan_memory(Instance(spec, profile, found)).state_bytes_per_seq
+        return held / found.state_slots
+
+    assert held(spec, "vllm") == held(spec, "vllm==0.12") == 2 * states + window  # 39.5 MB
+    assert held(spec, "sglang") == 4 * states + window  # 77.3 MB
+    for name in ("qwen3.6-27b", "nemotron-3-nano-30b-a3b", "kimi-linear-48b-a3b-instruct"):
+        assert held(find_model(name), "vllm") == held(find_model(name), "sglang")
+    for name in ("falcon-h1-7b", "granite-4.0-h-tiny", "mamba-codestral-7b-v0.1"):
+        assert held(find_model(name), "vllm") < 0.6 * held(find_model(name), "sglang")
+
+
 def test_sglang_keeps_states_of_prefixes_in_memory_of_their_own() -> None:
     spec = find_model("qwen3.6-27b")
     drafts, state = SpecSetup("mtp", 3, spec.mtp), plan(spec).state_bytes_per_seq

@@ -14,6 +14,7 @@ from specsim.latency.unsplit import (
     rocm_attention_s,
     unsplit_attention_s,
 )
+from specsim.latency.walks import unsplit as runs_unsplit
 from specsim.latency.walks import walk_of
 from specsim.model.catalogue import find_model
 from specsim.ops.op import OpCost
@@ -134,16 +135,18 @@ def test_gemma_runs_on_triton_where_flash_attention_4_does_not_take_it() -> None
     vllm = find_engine("vllm", "0.25.1")
     wide, narrow = find_model("gemma-3-4b"), find_model("gemma-3-27b")  # heads of 256 and 128
     gemma4, text = find_model("gemma-4-31b"), find_model("gemma-3-1b")
-    assert vllm.unsplit(gemma4, "hopper", "fp8") and vllm.unsplit(gemma4, "ampere", "bf16")
-    assert not vllm.unsplit(gemma4, "hopper", "bf16")
+    assert runs_unsplit(vllm, gemma4, "hopper", "fp8")
+    assert runs_unsplit(vllm, gemma4, "ampere", "bf16")
+    assert not runs_unsplit(vllm, gemma4, "hopper", "bf16")
     for arch in ("hopper", "ampere", "ada", "blackwell-consumer"):
-        assert vllm.unsplit(wide, arch, "bf16") and vllm.unsplit(narrow, arch, "bf16")
-        assert not vllm.unsplit(text, arch, "bf16")
-    assert vllm.unsplit(wide, "blackwell", "bf16") and vllm.unsplit(narrow, "blackwell", "fp8")
-    assert not vllm.unsplit(narrow, "blackwell", "bf16")
-    assert not vllm.unsplit(wide, "cdna3", "bf16")
-    assert not find_engine("vllm==0.12").unsplit(wide, "hopper", "bf16")
-    assert not vllm.unsplit(find_model("llama-3.1-8b"), "hopper", "fp8")
+        assert runs_unsplit(vllm, wide, arch, "bf16") and runs_unsplit(vllm, narrow, arch, "bf16")
+        assert not runs_unsplit(vllm, text, arch, "bf16")
+    assert runs_unsplit(vllm, wide, "blackwell", "bf16")
+    assert runs_unsplit(vllm, narrow, "blackwell", "fp8")
+    assert not runs_unsplit(vllm, narrow, "blackwell", "bf16")
+    assert not runs_unsplit(vllm, wide, "cdna3", "bf16")
+    assert not runs_unsplit(find_engine("vllm==0.12"), wide, "hopper", "bf16")
+    assert not runs_unsplit(vllm, find_model("llama-3.1-8b"), "hopper", "fp8")
 
 
 def test_a_verify_step_of_gemma_3_walks_its_full_layers() -> None:
