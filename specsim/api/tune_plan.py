@@ -91,9 +91,9 @@ def plan_runs(
     plan = planner.plan(*planner.told(runs), warnings)
     if asked.script is not None:
         server = planner.systems[0].engine.server
-        if not server.command:
+        if server.dialect not in ("vllm", "sglang"):
             raise UsageError(
-                f"no command line is known for {planner.systems[0].engine.name}; leave out --script"
+                f"no script is written for {planner.systems[0].engine.name}; leave out --script"
             )
         command = next((run.command for run in plan.runs if run.command), "")
         model = shlex.split(command)[len(server.command)] if command else ""

@@ -95,7 +95,7 @@ def _trees(
         return ()
     for system in systems:
         server, drafting = system.engine.server, system.setup.drafting
-        if not (server.trees and server.command and drafting.trees) or options.speculative_config:
+        if not (server.dialect == "sglang" and drafting.trees) or options.speculative_config:
             continue
         for k, topk, tokens in _TREES:
             if deepest is not None and k > deepest:

@@ -51,7 +51,7 @@ def memory_pressure(case: Case) -> Finding | None:
         )
     server = _engine(case).server
     steps = [
-        f"raise {server.gpu_memory_utilization}, or use --kv-cache-dtype {server.kv_cache['fp8']}",
+        f"raise {server.gpu_memory_utilization}, or use a cache of {server.kv_cache['fp8']}",
         f"lower {server.max_num_seqs} so that admitted requests can finish without preemption",
     ]
     verdict = "The KV cache is nearly full: the next burst waits or preempts."

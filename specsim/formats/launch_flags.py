@@ -26,7 +26,7 @@ def launch_values(flags: ParsedFlags) -> CommandValues:
     largest = _of_compilation(flags)
     for name in ("graph sizes", "graphs"):
         if (text := read.get(name)) is not None:
-            largest = _largest(text)
+            largest = largest_batch(text)
     if "no graphs" in read:
         largest = 0
     ahead = None
@@ -51,7 +51,8 @@ def _of_compilation(flags: ParsedFlags) -> int | None:
         fields[name.split(".", 1)[1].replace("-", "_")] = json_or_text(flags.dotted.pop(name))
     fields = {name: value for name, value in fields.items() if value is not None}  # null: default
     mode, used = fields.pop("cudagraph_mode", ""), fields.pop("use_cudagraph", True)
-    found = [_largest(fields.pop(n)) for n in ("cudagraph_capture_sizes", _MOST) if n in fields]
+    sizes = [fields.pop(n) for n in ("cudagraph_capture_sizes", _MOST) if n in fields]
+    found = [largest_batch(size) for size in sizes]
     name = "NONE" if mode == 0 else str(mode).upper()
     if name not in ("", "NONE", "FULL_AND_PIECEWISE"):
         fields["cudagraph_mode"] = mode
@@ -61,7 +62,7 @@ def _of_compilation(flags: ParsedFlags) -> int | None:
     return found[-1] if found else None
 
 
-def _largest(batches: object) -> int:
+def largest_batch(batches: object) -> int:
     """The largest of the batches that CUDA graphs are captured for: a number, a list, or a list as
     a command line has it (1 2 4, 1,2,4 or [1, 2, 4]). UsageError for anything else."""
     items = batches if isinstance(batches, list) else [batches]

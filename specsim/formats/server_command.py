@@ -1,4 +1,5 @@
-"""A server's command line, `vllm serve ...` or `python -m sglang.launch_server ...`, as a whole
+"""A server's command line, `vllm serve ...`, `python -m sglang.launch_server ...` or
+`trtllm-serve ...`, as a whole
 (docs/tune.md says what may stand around it). It is split as a POSIX shell would and ends with
 its command. Nothing is run; the only files that are opened are a compose or Kubernetes
 file that is named in its place, and the one that --config names."""
@@ -19,26 +20,36 @@ from specsim.formats.server_yaml import (
     container_commands,
     is_container_file,
 )
-from specsim.formats.shell_words import split_words, until_operator
+from specsim.formats.shell_words import here_files, split_words, until_operator
+from specsim.formats.trtllm_flags import read_trtllm
 
-_IMAGE = re.compile(r"(?:^|/)(vllm-openai|sglang)(?::v?(\d+\.\d+(?:\.\d+)?))?\S*$")
-_MODULE = re.compile(
-    r"(?:^|[/.])(?:(vllm)[./]entrypoints|sglang[./](?:launch_server|serve))\b"
+_IMAGE = re.compile(
+    r"(?:^|/)(vllm-openai|sglang|tensorrt-llm/release)(?::v?(\d+\.\d+(?:\.\d+)?))?\S*$"
 )
+_MODULE = re.compile(
+    r"(?:^|[/.])(?:(vllm)[./]entrypoints|(sglang)[./](?:launch_server|serve)|"
+    r"(tensorrt_llm)[./]commands[./]serve)\b"
+)
+_ENGINES = {"tensorrt_llm": "trtllm"}
+_TRTLLM = "trtllm-serve"
+_READERS = {"vllm": read_vllm, "sglang": read_sglang, "trtllm": read_trtllm}
+_FLAGS_IN_FILE = ("vllm", "sglang")  # whose --config holds flags, TensorRT-LLM's settings
 _VARIABLE = re.compile(r"(?:--env=|-e)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_PROGRAM = re.compile(r"python[\d.]*|torchrun|env|uv|vllm|sh|bash|zsh")
+_PROGRAM = re.compile(r"python[\d.]*|torchrun|env|uv|vllm|trtllm-serve|sh|bash|zsh")
 _SHELLS = frozenset({"sh", "bash", "zsh"})
 _RUNS_LINE = re.compile(r"-[a-z]*c")
 # Programs whose flags are not read, and the way on.
 _DESCRIBE = "describe it with MODEL, --tp, --max-num-seqs, --method, --k and "
 _OTHERS = {
-    "trtllm-serve": _DESCRIBE + "--engine trtllm",
     "llama-server": "its MODEL.gguf may be named as MODEL, with --engine vllm as the nearest",
     "ollama": "name the model as MODEL, with --engine vllm as the nearest",
     "text-generation-launcher": _DESCRIBE + "--engine vllm, the nearest",
     "lmdeploy": _DESCRIBE + "--engine vllm, the nearest",
 }
-EXAMPLE = "'vllm serve MODEL --max-num-seqs 64' or 'python -m sglang.launch_server --model-path M'"
+EXAMPLE = (
+    "'vllm serve MODEL --max-num-seqs 64', 'python -m sglang.launch_server --model-path M' or "
+    "'trtllm-serve MODEL --max_batch_size 64'"
+)
 
 
 def parse_command(text: str) -> ServerCommand:
@@ -52,9 +63,16 @@ def parse_command(text: str) -> ServerCommand:
                 f"--command names the file {text.strip()[:200]}: {error}; give a compose or "
                 "Kubernetes file that is here, or the command itself in quotes"
             ) from None
-    server = _in_container(text) if is_container_file(text) else find_server(split_words(text))
-    server = replace(server, words=_with_config(server.words))
-    return {"vllm": read_vllm, "sglang": read_sglang}[server.engine](server)
+    plain, files = here_files(text)
+    if is_container_file(plain):
+        server = _in_container(text)
+    else:
+        server = find_server(split_words(plain))
+        files = {_expanded(name, server.environment): held for name, held in files.items()}
+        server = replace(server, files=files)
+    if server.engine in _FLAGS_IN_FILE:
+        server = replace(server, words=_with_config(server))
+    return _READERS[server.engine](server)
 
 
 def _yaml_path(text: str) -> Path | None:
@@ -84,8 +102,9 @@ def _in_container(text: str) -> ServerWords:
     )
 
 
-def _with_config(words: list[str]) -> list[str]:
+def _with_config(server: ServerWords) -> list[str]:
     """The flags of --config FILE in front of those written, which win as in vLLM and SGLang."""
+    words = server.words
     for i, word in enumerate(words):
         name, sign, value = word.partition("=")
         if name == "--config":
@@ -93,7 +112,7 @@ def _with_config(words: list[str]) -> list[str]:
             if not sign:
                 value = words[i + 1] if i + 1 < len(words) else ""
             model = 0 if not rest or rest[0].startswith("-") else 1
-            return rest[:model] + config_words(value) + rest[model:]
+            return rest[:model] + config_words(value, server.files) + rest[model:]
     return words
 
 
@@ -108,8 +127,16 @@ def find_server(
         base = word.rsplit("/", 1)[-1]
         if base in ("vllm", "sglang") and behind[:1] == ["serve"]:
             engine, behind = base, behind[1:]
+        elif base == _TRTLLM:
+            engine, behind = "trtllm", behind[behind[:1] == ["serve"] :]
+            if behind[:1] == ["disaggregated"]:
+                raise FormatError(
+                    "--command starts TensorRT-LLM's router of workers that share prompts and "
+                    "decoding; give the trtllm-serve of a worker, with --prefill-replicas"
+                )
         elif (module := _MODULE.search(word)) is not None:
-            engine = "vllm" if module.group(1) == "vllm" else "sglang"
+            found = next(filter(None, module.groups()))
+            engine = _ENGINES.get(found, found)
         elif base in _SHELLS and behind[:1] and _RUNS_LINE.fullmatch(behind[0]):
             return find_server(
                 split_words(behind[1] if len(behind) > 1 else ""), version, environment

@@ -71,7 +71,7 @@ class FlagTable:
 
 @cache
 def flag_table(engine: str) -> FlagTable:
-    """The flags of `vllm serve` or of `sglang.launch_server`."""
+    """The flags of an engine's server."""
     raw = data_table("engines", f"commands/{engine}.toml")
     kinds = {kind: frozenset(names) for kind, names in raw.items() if kind != "read"}
     return FlagTable(raw["read"], **kinds)
@@ -80,12 +80,14 @@ def flag_table(engine: str) -> FlagTable:
 @dataclass(frozen=True)
 class ServerWords:
     """A command line taken apart. version: of a container's image, '' for none. words: those
-    behind the server's name. environment: variables set in front of it."""
+    behind the server's name. environment: variables set in front of it. files: what the text itself
+    writes, by name."""
 
     engine: str
     version: str
     words: list[str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def engine_asked(self) -> str:

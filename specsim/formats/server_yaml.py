@@ -37,25 +37,35 @@ def container_commands(text: str, where: str) -> dict[str, str]:
     return found
 
 
-def config_words(name: str) -> list[str]:
+def config_words(name: str, files: Mapping[str, str]) -> list[str]:
     """The flags in the file of --config, as vLLM and SGLang make them: true is a switch, false
     leaves it out, a table is JSON. FormatError where the file is not here or no such table."""
-    where = f"--config {name[:200]} in --command"
+    words = []
+    for key, value in settings_table(name, files, "--config", "max-num-seqs: 64").items():
+        if value is None or value is False or key == "config":
+            continue
+        words.append(f"--{key}" if value is True else f"--{key}={_value(value)}")
+    return words
+
+
+def settings_table(
+    name: str, files: Mapping[str, str], flag: str = "--extra_llm_api_options",
+    example: str = "max_batch_size: 64",
+) -> dict[str, object]:
+    """The table in a file that a command names. files: what the command's own text
+    writes. FormatError where the file is not here or holds no table."""
+    where = f"{flag} {name[:200]} in --command"
     try:
-        found = documents(file_text(Path(name).expanduser(), MAX_YAML), where)
+        text = files[name] if name in files else file_text(Path(name).expanduser(), MAX_YAML)
+        found = documents(text, where)
     except (FormatError, RuntimeError) as error:  # RuntimeError: no home folder
         raise FormatError(
             f"{where} cannot be used ({error}); model, formats and speculation may stand in it: "
             "copy it here and give its path, or write its lines as flags"
         ) from None
     if len(found) != 1 or not isinstance(found[0], dict):
-        raise FormatError(f"{where} holds no table; write lines such as 'max-num-seqs: 64'")
-    words = []
-    for key, value in found[0].items():
-        if value is None or value is False or key == "config":
-            continue
-        words.append(f"--{key}" if value is True else f"--{key}={_value(value)}")
-    return words
+        raise FormatError(f"{where} holds no table; write lines such as '{example}'")
+    return {str(key): value for key, value in found[0].items()}
 
 
 def _value(value: object) -> str:

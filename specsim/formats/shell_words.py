@@ -6,6 +6,7 @@ words, they would change the model or a number of the command. Nothing is run.
 
 import re
 import shlex
+from bisect import bisect_left
 from collections.abc import Iterable
 
 from specsim.errors import FormatError
@@ -42,6 +43,41 @@ def split_words(text: str) -> list[str]:
     if len(words) > MAX_WORDS:
         raise FormatError(f"--command has {len(words)} words; give one command")
     return words
+
+
+_HERE = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)(\w+)\1")
+_INTO = re.compile(r">[ \t]*([^\s<>|&;]+)|\btee[ \t]+(?:-a[ \t]+)?([^\s<>|&;]+)")
+_SAID = re.compile(
+    r"\b(?:echo|printf)[ \t]+(?:'%s(?:\\n)?'[ \t]+)?'([^']*)'[ \t]*>[ \t]*([^\s<>|&;]+)"
+)
+
+
+def here_files(text: str) -> tuple[str, dict[str, str]]:
+    """A text without the files that it writes (`cat > FILE <<EOF`, `echo '...' > FILE`), and these
+    by name."""
+    files: dict[str, str] = {}
+
+    def said(found: re.Match[str]) -> str:
+        files[found[2].strip("'\"")] = found[1]
+        return "true"
+
+    lines = _SAID.sub(said, text).split("\n")
+    ends: dict[str, list[int]] = {}
+    for i, line in enumerate(lines):
+        ends.setdefault(line.strip(), []).append(i)
+    kept, i = [], 0
+    while i < len(lines):
+        line, i = lines[i], i + 1
+        here, into = _HERE.search(line), _INTO.search(line)
+        behind = ends.get(here[2], []) if here is not None else []
+        end = bisect_left(behind, i)
+        if here is None or into is None or end == len(behind):
+            kept.append(line)
+            continue
+        files[(into[1] or into[2]).strip("'\"")] = "\n".join(lines[i : behind[end]])
+        kept.append(line[: here.start()] + line[here.end() :])
+        i = behind[end] + 1
+    return "\n".join(kept), files
 
 
 def until_operator(words: Iterable[str]) -> list[str]:

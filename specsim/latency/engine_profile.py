@@ -95,7 +95,7 @@ class Server:
 
     label: str = ""
     command: tuple[str, ...] = ()
-    dialect: Literal["", "vllm", "sglang"] = ""
+    dialect: Literal["", "vllm", "sglang", "trtllm"] = ""
     gained: Mapping[str, str] = field(default_factory=dict)
     lost: Mapping[str, str] = field(default_factory=dict)
     trees: bool = True
@@ -140,6 +140,8 @@ class EngineProfile:
         of 8 bits unless something else is asked for.
     fp8_cache_weights: weight formats whose checkpoints for this engine come with scales of an fp8
         cache, which it then uses unless something else is asked for.
+    share_of_free: gpu_memory_utilization is the cache's share of what weights and work space leave
+        of the memory; else the share of all memory that they have together.
     groups_share_budget: whether max_num_batched_tokens is that of all attention groups together,
         an equal part each; else each group has as much.
     by_memory: [below so many GiB of device memory, max_num_seqs, max_num_batched_tokens,
@@ -201,6 +203,7 @@ class EngineProfile:
     prompt_op_by_arch: Mapping[str, float] = field(default_factory=dict)
     fp8_choosers: tuple[str, ...] = ()
     fp8_cache_weights: tuple[str, ...] = ()
+    share_of_free: bool = False
     groups_share_budget: bool = False
     by_memory: tuple[tuple[int, int, int, int, int], ...] = ()
     small_devices: tuple[str, ...] = ()

@@ -134,7 +134,9 @@ def _default(field: Field[Any]) -> object:
 
 _SERVER: dict[str, object] = {
     "gained": VERSIONS, "lost": VERSIONS,
-    "dialect": Annotated[Literal["", "vllm", "sglang"], Rule("'vllm' or 'sglang'")],
+    "dialect": Annotated[
+        Literal["", "vllm", "sglang", "trtllm"], Rule("'vllm', 'sglang' or 'trtllm'")
+    ],
 }
 _Seconds = _shape(Overheads, {f.name: SECONDS for f in fields(Overheads)})
 EngineFile = create_model(

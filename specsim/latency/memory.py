@@ -239,14 +239,18 @@ def plan_memory(
         windows = {0: 0.0}
         for one in cached:
             windows[one.window] = windows.get(one.window, 0.0) + one.token_bytes
+        weights = ((shared - ends) * layers + ends_bytes) / tp + routed * layers / parallel.gpus
+        reserve = RESERVE_BYTES + (
+            RESERVE_BYTES_PER_TOKEN_AND_WIDTH * min(budget, 16384) * spec.hidden)
+        usable = profile.mem_bytes * share
+        if engine.share_of_free:
+            usable += (1.0 - share) * (weights + draft + reserve)
         found = MemoryPlan(
             capacity_bytes=float(profile.mem_bytes),
-            usable_bytes=profile.mem_bytes * share,
-            weight_bytes=((shared - ends) * layers + ends_bytes) / tp
-            + routed * layers / parallel.gpus,
+            usable_bytes=usable,
+            weight_bytes=weights,
             drafter_bytes=draft,
-            reserve_bytes=RESERVE_BYTES
-            + RESERVE_BYTES_PER_TOKEN_AND_WIDTH * min(budget, 16384) * spec.hidden,
+            reserve_bytes=reserve,
             kv_bytes_per_token=windows.pop(0),
             windows=tuple(sorted(windows.items())),
             state_bytes_per_seq=state_bytes(spec).total * layers * slots / tp / groups,
@@ -285,7 +289,8 @@ def plan_memory(
                 if other.pool_bytes > 0.03 * other.usable_bytes:
                     fits = wider
                     break
-        raise CapacityError(_does_not_fit(spec, profile, parallel, plan, share, fits))
+        whole = 1.0 if engine.share_of_free else share
+        raise CapacityError(_does_not_fit(spec, profile, parallel, plan, whole, fits))
     if check and plan.state_requests < 1:
         raise CapacityError(
             f"a request of {spec.name} keeps {plan.state_bytes_per_seq / GB:.2f} GB of recurrent "
@@ -309,7 +314,8 @@ def _does_not_fit(
         f"{spec.name} needs {need / GB:.0f} GB per GPU at tp {parallel.tp} "
         f"(weights {plan.weight_bytes / GB:.0f} GB, drafter {plan.drafter_bytes / GB:.1f} GB, "
         f"reserve {plan.reserve_bytes / GB:.1f} GB), but {profile.name} offers "
-        f"{plan.usable_bytes / GB:.0f} GB ({share:.0%} of {plan.capacity_bytes / GB:.0f} GB)"
+        f"{share * plan.capacity_bytes / GB:.0f} GB ({share:.0%} of "
+        f"{plan.capacity_bytes / GB:.0f} GB)"
     )
     if fits is not None:
         return (

@@ -24,5 +24,6 @@ class RunsAssistants(DraftMethod):
         return drafter is not None and drafter.kind == ASSISTANT
 
     def server_name(self, engine: str, drafter: Drafter | None) -> str:
-        names = _SERVER_NAMES if self.takes_batch(drafter) else self.server_names
-        return names[engine][0]
+        if self.takes_batch(drafter) and engine in _SERVER_NAMES:
+            return _SERVER_NAMES[engine][0]
+        return super().server_name(engine, drafter)

@@ -23,7 +23,9 @@ class DraftModelMethod(RunsAssistants):
         "draft", "standalone", "draft-target", "draft-target-one-model", "assisted",
         "assisted-generation", "assisted-decoding", "speculative-sampling", "sps",
     )
-    server_names: ClassVar[ServerNames] = {"vllm": ("draft_model",), "sglang": ("STANDALONE",)}
+    server_names: ClassVar[ServerNames] = {
+        "vllm": ("draft_model",), "sglang": ("STANDALONE",),
+        "trtllm": ("DraftTarget", "Draft_Target")}
     drafter_kinds = (WHOLE_MODEL, ASSISTANT)
     catalogue_kinds = (ASSISTANT,)
     parallel = True

@@ -64,7 +64,8 @@ class Eagle3Method(DraftMethod):
     name = "eagle3"
     listed = 4
     spellings = ("eagle-3", "eagle3-one-model", "eagle3.1", "eagle-3.1")
-    server_names: ClassVar[ServerNames] = {"vllm": ("eagle3",), "sglang": ("EAGLE3",)}
+    server_names: ClassVar[ServerNames] = {
+        "vllm": ("eagle3",), "sglang": ("EAGLE3",), "trtllm": ("Eagle", "Eagle3")}
     checkpoint_words = ("eagle3", "eagle-3")
     config_names: ClassVar[Mapping[str, str]] = {
         "llamaforcausallmeagle3": "eagle3", "eagle3llamaforcausallm": "eagle3",

@@ -31,7 +31,8 @@ class NgramMethod(LookupMethod):
         "prompt-lookup", "prompt-lookup-decoding", "pld", "lookup", "n-gram", "[ngram]",
         "ngram-gpu",
     )
-    server_names: ClassVar[ServerNames] = {"vllm": ("ngram",), "sglang": ("NGRAM",)}
+    server_names: ClassVar[ServerNames] = {
+        "vllm": ("ngram",), "sglang": ("NGRAM",), "trtllm": ("NGram",)}
 
     def acceptance_spread(self, draft_probability: float) -> str:
         return "ngram-spec_bench" if draft_probability < 1.0 else "ngram-sharegpt"

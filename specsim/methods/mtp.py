@@ -20,7 +20,8 @@ class MtpMethod(RunsAssistants):
     name = "mtp"
     listed = 1
     spellings = ("nextn", "mtp-one-model", "mtp-eagle", "mtp-eagle-one-model", "mtp-vanilla")
-    server_names: ClassVar[ServerNames] = {"vllm": ("mtp",), "sglang": ("NEXTN", "FROZEN_KV_MTP")}
+    server_names: ClassVar[ServerNames] = {
+        "vllm": ("mtp",), "sglang": ("NEXTN", "FROZEN_KV_MTP"), "trtllm": ("MTP",)}
     checkpoint_words = ("mtp", "nextn")
     drafter_kinds = ("mtp", ASSISTANT)
     catalogue_kinds = (ASSISTANT,)

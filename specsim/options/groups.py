@@ -28,7 +28,7 @@ class ServerCommandOptions(OptionSet, section="Deployment"):
     command: str | None = opt(
         None,
         help="A server's whole command line ('vllm serve ...', 'python -m sglang.launch_server "
-             "...'), in place of the options it sets.",
+             "...', 'trtllm-serve ...'), in place of the options it sets.",
     )
 
 

@@ -1,8 +1,9 @@
 """What to type: the command line that starts a deployment as it was predicted.
 
-`ready_flags` writes `vllm serve ...` or `python -m sglang.launch_server ...` for a `System`, with
-every limit that the prediction rests on written out, so that an engine's own default (256 running
-requests on a small GPU, 48 in SGLang as soon as it speculates) cannot change it in silence. What
+`ready_flags` writes `vllm serve ...`, `python -m sglang.launch_server ...` or `trtllm-serve ...`
+for a `System`, with every limit that the prediction rests on written out, so that an engine's own
+default (256 running requests on a small GPU, 48 in SGLang as soon as it speculates) cannot change
+it in silence. What
 the engine's version would refuse is refused here, with the rule and the way out; what it would do
 without telling is a warning.
 
@@ -28,6 +29,12 @@ from specsim.planning.server_words import (
     sglang_speculation,
     vllm_config,
 )
+from specsim.planning.trtllm_words import (
+    SETTINGS_FILE,
+    in_shell,
+    parallel_trtllm,
+    trtllm_settings,
+)
 
 BatchTable = Sequence[tuple[int, int, int]]
 
@@ -37,7 +44,8 @@ class ReadyCommand:
     """A command line and what to know about it. label, version: of the engine whose flags they
     are. args: the whole command, word by word.
 
-    speculative_config: vLLM's JSON as an object, None without speculation and for SGLang."""
+    speculative_config: vLLM's JSON as an object, None without speculation and for others.
+    settings: what the file holds that TensorRT-LLM's command names; `command` writes it first."""
 
     engine: str
     label: str
@@ -45,11 +53,13 @@ class ReadyCommand:
     args: list[str]
     warnings: tuple[str, ...] = ()
     speculative_config: Mapping[str, object] | None = None
+    settings: Mapping[str, object] | None = None
 
     @property
     def command(self) -> str:
         """The command line, quoted for a POSIX shell."""
-        return shlex.join(self.args)
+        before = in_shell(self.settings) if self.settings is not None else ""
+        return before + shlex.join(self.args)
 
     @property
     def written_for(self) -> str:
@@ -58,7 +68,7 @@ class ReadyCommand:
 
     def to_dict(self) -> dict[str, object]:
         return picked(
-            self, "engine version written_for command args speculative_config warnings")
+            self, "engine version written_for command args speculative_config settings warnings")
 
 
 @dataclass(frozen=True)
@@ -92,30 +102,47 @@ def ready_flags(
     served, convert = _model_words(system, model, warnings)
     if not server.command:
         raise UsageError(
-            f"no command line is written for the engine {system.engine.name}; use --engine vllm or "
-            "sglang"
+            f"no command line is written for the engine {system.engine.name}; use --engine vllm, "
+            "sglang or trtllm"
         )
-    vllm = server.dialect == "vllm"
+    _check_cache(system)
     budget = system.batched_tokens
-    seqs = seqs_vllm(system, asked, budget, warnings) if vllm else system.seqs_limit
-    launch = system.engine.launch_words
-    variables = [word for word in launch if "=" in word]
-    words = ["env", *variables] if variables else []
-    words += [*server.command, served, *(["--quantization", convert] if convert else [])]
-    words += parallel_vllm(system, warnings) if vllm else parallel_sglang(system)
-    words += _rest(system, max_model_len, prefix_caching)
+    config = settings = None
+    words, last = [*server.command, served], list[str]()
+    if server.dialect == "trtllm":
+        if rows:
+            raise UsageError("TensorRT-LLM takes no table by batch size; use one draft length")
+        seqs = -(-system.seqs_limit // system.parallel.attention_dp)
+        words += parallel_trtllm(system)
+        settings = trtllm_settings(system, draft, asked, warnings, prefix_caching=prefix_caching)
+        last = ["--extra_llm_api_options", SETTINGS_FILE]
+        if convert:
+            warnings.append(f"priced in {convert}: serve a checkpoint in it, none is converted")
+    else:
+        vllm = server.dialect == "vllm"
+        seqs = seqs_vllm(system, asked, budget, warnings) if vllm else system.seqs_limit
+        words += ["--quantization", convert] if convert else []
+        words += parallel_vllm(system, warnings) if vllm else parallel_sglang(system)
+        cache = server.kv_cache[system.kv_dtype]
+        words += ["--kv-cache-dtype", cache] if cache else []
+        words += [] if prefix_caching else [server.no_prefix_caching]
+        launch = system.engine.launch_words
+        variables = [word for word in launch if "=" in word]
+        words = [*(["env", *variables] if variables else []), *words]
+        last = [word for word in launch if word not in variables]
+        if system.routing is not None and system.routing.evened and system.parallel.ep > 1:
+            last += [server.eplb] if server.eplb else []
+        if system.speculative and vllm:
+            config = vllm_config(system, rows, draft, asked, warnings)
+            last += ["--speculative-config", json_text(config)]
+        elif system.speculative:
+            last += sglang_speculation(system, rows, draft, warnings)
+    if max_model_len:
+        words += [server.max_model_len, str(max_model_len)]
     words += [server.max_num_seqs, str(seqs), server.max_num_batched_tokens, str(budget)]
     if system.gpu_memory_utilization:
         words += [server.gpu_memory_utilization, f"{system.gpu_memory_utilization:g}"]
-    words += [word for word in launch if word not in variables]
-    if system.routing is not None and system.routing.evened and system.parallel.ep > 1:
-        words += [server.eplb] if server.eplb else []
-    config = None
-    if system.speculative and vllm:
-        config = vllm_config(system, rows, draft, asked, warnings)
-        words += ["--speculative-config", json_text(config)]
-    elif system.speculative:
-        words += sglang_speculation(system, rows, draft, warnings)
+    words += last
     if (most := system.memory.state_requests) < seqs:
         slots = system.engine.held_states(system.setup)
         warnings.append(
@@ -125,7 +152,7 @@ def ready_flags(
         )
     _warn_of_graphs(system, seqs, warnings)
     return ReadyCommand(
-        system.engine.name, server.label, asked, words, tuple(warnings), config)
+        system.engine.name, server.label, asked, words, tuple(warnings), config, settings)
 
 
 def flags_of(
@@ -236,19 +263,13 @@ def _model_words(system: System, model: str | None, warnings: list[str]) -> tupl
     return name, ""
 
 
-def _rest(system: System, max_model_len: int, prefix_caching: bool) -> list[str]:
-    """Flags that differ in name alone: cache dtype, longest request, prefix cache."""
+def _check_cache(system: System) -> None:
     server = system.engine.server
     if system.kv_dtype not in server.kv_cache:
         raise UsageError(
             f"{system.engine.name} has no KV cache of {system.kv_dtype}; use --kv "
             f"{' or '.join(server.kv_cache)}"
         )
-    cache = server.kv_cache[system.kv_dtype]
-    args = ["--kv-cache-dtype", cache] if cache else []
-    if max_model_len:
-        args += [server.max_model_len, str(max_model_len)]
-    return args if prefix_caching else [*args, server.no_prefix_caching]
 
 
 def _warn_of_graphs(system: System, seqs: int, warnings: list[str]) -> None:

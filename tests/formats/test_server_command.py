@@ -248,7 +248,6 @@ def test_environment_variables_that_change_behaviour_are_named() -> None:
         (OLD + "--speculative-model x --num-speculative-tokens two",
          "--num-speculative-tokens 'two'; it must be a whole number"),
         (OLD + "--speculative-model x --speculative-config '{}'", "keep the first"),
-        ("trtllm-serve a/b --tp_size 4", "--engine trtllm"),
         ("ollama serve", "no server known here: 'ollama serve'; name the model as MODEL"),
     ],
 )

@@ -180,7 +180,7 @@ def test_packaged_files_have_the_declared_shape(path: Path) -> None:
         ("scheduler", "adaptive_tiers", [[0, [1]]], "from 1"),
         ("scheduler", "asynch", True, r"unknown key 'asynch' in \[scheduler\]"),
         ("scheduler", "output_reserve", 1.5, "from 0 to 1"),
-        ("server", "dialect", "triton", "'vllm' or 'sglang'"),
+        ("server", "dialect", "triton", "'vllm', 'sglang' or 'trtllm'"),
         ("server", "lost", {"medusa": "soon"}, "must be a version"),
         ("server", "gained", {"magic": "1.0"}, "neither a method nor one of"),
         ("server", "command", "vllm serve", "list of texts"),

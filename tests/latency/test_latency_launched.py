@@ -109,4 +109,4 @@ def test_what_the_server_is_told() -> None:
         "--max-cudagraph-capture-size", "8", "--async-scheduling"
     ]
     with pytest.raises(UsageError, match="no flag for the batches of CUDA graphs"):
-        find_engine("trtllm").launched(0, None)
+        find_engine("transformers").launched(0, None)

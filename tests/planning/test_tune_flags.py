@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from specsim.analytic.closed import closed_loop
 from specsim.analytic.system import System
+from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
 from specsim.errors import UsageError
 from specsim.latency.engine import asked_version
@@ -58,6 +60,17 @@ def test_vllm_command_states_every_limit() -> None:
         {"model": "qwen3-8b", "method": "none", "weights": "fp8"},
         {"model": "qwen3-8b", "draft": "P-EAGLE-Qwen3-8B", "k": 4, "acceptance_length": 2.0,
          "max_num_seqs": 100},
+        {"model": LLAMA, "engine": "trtllm", "method": "none", "max_num_seqs": 64,
+         "gpu_memory_utilization": 0.8, "max_num_batched_tokens": 4096},
+        {"model": LLAMA, "engine": "trtllm", "method": "eagle3", "k": 3, "tp": 2, "kv": "fp8",
+         "acceptance_length": 2.5},
+        {"model": LLAMA, "engine": "trtllm", "method": "ngram", "k": 4, "acceptance_length": 2.0,
+         "cuda_graph_max": 0, "async_scheduling": "off"},
+        {"model": LLAMA, "engine": "trtllm", "draft": "llama-3.2-1b", "k": 4,
+         "acceptance_length": 2.0, "cuda_graph_max": 96},
+        {"model": "deepseek-v3", "attention_dp": 8, "ep": 8, "k": 2, "acceptance_length": 2.0,
+         "engine": "trtllm", "max_num_seqs": 256, "async_scheduling": "on"},
+        {"model": LLAMA, "engine": "trtllm", "method": "none", "pp": 2, "tp": 2},
     ],
     ids=lambda o: f"{o['model']}-{o.get('engine', 'vllm')}-{o.get('method', '')}",
 )
@@ -73,7 +86,11 @@ def test_a_command_read_back_is_the_same_deployment(options: dict[str, Any]) -> 
     assert again.kv_dtype == first.kv_dtype
     assert again.setup == first.setup
     assert (again.seqs_limit, again.batched_tokens) == (first.seqs_limit, first.batched_tokens)
-    assert again.engine == first.engine
+    launched = replace(again.engine, launch_flags=first.engine.launch_flags)
+    assert launched == first.engine
+    again, load = again.with_(acceptance=first.acceptance), Workload(1024, 256)
+    assert [closed_loop(again, load, 8).tpot_s, again.memory.pool_bytes] == [
+        closed_loop(first, load, 8).tpot_s, first.memory.pool_bytes]
 
 
 def test_table_by_batch_size() -> None:
@@ -143,7 +160,7 @@ def test_methods_and_shapes_that_an_engine_does_not_run() -> None:
     with pytest.raises(UsageError, match="vLLM drafts chains"):
         ready_flags(on_vllm)
     with pytest.raises(UsageError, match="no command line is written for the engine"):
-        ready_flags(system(LLAMA, engine="trtllm", method="none"))
+        ready_flags(system(LLAMA, engine="transformers", method="none"))
     mtp = system("deepseek-v3", tp=8, k=2, acceptance_length=2.0)
     two = replace(mtp, setup=replace(mtp.setup, k=3, drafter=replace(mtp.setup.drafter,
                                                                      n_predict=2)))
