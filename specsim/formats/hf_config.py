@@ -10,7 +10,6 @@ them. Units: widths in elements.
 """
 
 import difflib
-from collections.abc import Mapping
 from pathlib import Path
 
 from specsim.data import data_table
@@ -29,8 +28,9 @@ from specsim.formats import (  # noqa: F401
 from specsim.formats.hf_object import read_json
 from specsim.formats.hf_plan import READERS, ModelPlan, assemble
 from specsim.formats.hf_quant import quantisation
-from specsim.formats.hf_shape import HfConfig, QuantConfig, TextConfig, VisionConfig
+from specsim.formats.hf_shape import HfConfig, QuantConfig, TextConfig
 from specsim.formats.hf_unread import refuse_unread
+from specsim.formats.hf_vision import vision_parameters
 from specsim.methods.base import METHODS
 from specsim.model.spec import ModelSpec
 
@@ -173,58 +173,3 @@ def _add_vision(top: HfConfig, plan: ModelPlan) -> None:
         plan.notes.append("the vision tower's weights are not counted")
     else:
         plan.vision_params = count
-
-
-def vision_parameters(
-    kind: str, vision: Mapping[str, object], where: str, text_hidden: int
-) -> int | None:
-    """Parameters of the tower with its projector, None for one of another kind; `kind` is the
-    wrapper's model_type."""
-    if kind in ("qwen3_5", "qwen3_5_moe"):
-        return _qwen3_5(VisionConfig.of(vision, where))
-    if kind in ("qwen3_vl", "qwen3_vl_moe"):
-        return _qwen3_5(VisionConfig.of(vision, where), deepstack=True)
-    if kind == "qwen2_5_vl":
-        return _qwen2_5(VisionConfig.of(vision, where))
-    if kind == "gemma4":
-        return _gemma4(VisionConfig.of(vision, where), text_hidden)
-    return None
-
-
-def _qwen3_5(v: VisionConfig, *, deepstack: bool = False) -> int:
-    """ViT with biases: qkv, proj, two-matrix MLP, LayerNorms; merger of merge**2 patches."""
-    h, inter = v.hidden_size, v.intermediate_size
-    patch = v.in_channels
-    patch *= v.patch_size ** 2
-    patch *= v.temporal_patch_size
-    merged = h * v.spatial_merge_size ** 2
-    out = v.out_hidden_size
-    block = (3 * h * h + 3 * h) + (h * h + h) + (2 * h * inter + inter + h) + 4 * h
-    merger = (merged * merged + merged) + (merged * out + out)
-    total = patch * h + h + v.num_position_embeddings * h
-    total += v.depth * block + merger + 2 * h
-    if deepstack:  # further mergers, with their norm over the merged width
-        total += len(v.deepstack_visual_indexes) * (merger + 2 * merged)
-    return total
-
-
-def _qwen2_5(v: VisionConfig) -> int:
-    """ViT with a gated MLP and RMSNorms, biases in all but the patches; merger of merge**2."""
-    h, inter = v.hidden_size, v.intermediate_size
-    patch = v.in_channels * v.patch_size ** 2 * v.temporal_patch_size
-    merged = h * v.spatial_merge_size ** 2
-    out = v.out_hidden_size
-    block = (3 * h * h + 3 * h) + (h * h + h) + (3 * h * inter + 2 * inter + h) + 2 * h
-    return patch * h + v.depth * block + h + (merged + 1) * merged + (merged + 1) * out
-
-
-def _gemma4(v: VisionConfig, text_hidden: int) -> int:
-    """Gated MLP, q/k norms, four norms a layer; a 2-D position table; one projection."""
-    h, inter = v.hidden_size, v.intermediate_size
-    heads = v.num_attention_heads
-    kv = (v.num_key_value_heads or heads)
-    dim = v.head_dim
-    layer = 2 * h * heads * dim + 2 * h * kv * dim + 3 * h * inter + 4 * h + 2 * dim
-    total = v.num_hidden_layers * layer
-    total += 3 * v.patch_size ** 2 * h
-    return total + 2 * v.position_embedding_size * h + h * text_hidden

@@ -269,7 +269,8 @@ def falcon(f: TextConfig) -> ModelPlan:
 
 @family("stablelm")
 def stablelm(f: TextConfig) -> ModelPlan:
-    """StableLM-2: one norm where attention and MLP stand side by side."""
+    """StableLM-2: one norm where attention and MLP stand side by side; in the 12B norms of queries
+    and keys."""
     parts = parts_of("stablelm")
     return built(replace(parts, norms=2) if f.flag("use_parallel_residual", False) else parts, f)
 

@@ -97,7 +97,7 @@ class TextConfig(ConfigObject):
     qkv_bias: Switch = True
     use_bias: Switch = False
     use_qkv_bias: Switch = False
-    use_qk_norm: Switch | None = None
+    use_qk_norm: Switch | None = either(None, "use_qk_norm", "qk_layernorm")
     bias: Switch = False
     use_parallel_residual: Switch = False
     new_decoder_architecture: Switch = False
@@ -289,6 +289,12 @@ class VisionConfig(ConfigObject):
     patch_size: Annotated[int, *between(1, 10_000)] = needed()
     temporal_patch_size: Some = needed()
     spatial_merge_size: Some = needed()
+    embed_dim: Width = needed()
+    mlp_ratio: Some = 4
+    image_size: Width = needed()
+    qkv_bias: Switch = True
+    qk_normalization: Switch = False
+    norm_type: Text = "layer_norm"
     out_hidden_size: Width = needed()
     num_position_embeddings: Width = needed()
     depth: Layers = needed()

@@ -19,7 +19,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypedDict
 
-from specsim.data import data_root
+from specsim.data import data_root, data_table
 from specsim.errors import ModelConfigError, UsageError
 from specsim.model.part import BF16
 from specsim.model.serial import drafter_from_dict, spec_from_dict
@@ -269,6 +269,12 @@ def _lookup(name: str, keys: dict[str, CatalogueEntry]) -> tuple[CatalogueEntry 
 
 def _unknown(name: str, what: str, keys: dict[str, CatalogueEntry]) -> ModelConfigError:
     shown = name if len(name) <= 80 else name[:77] + "..."
+    known = data_table("catalog", "architectures.toml")
+    for start, why in known["not_listed"].items():
+        if what == "model" and re.match(start, key(name)):
+            return ModelConfigError(
+                f"model {shown!r} is not in the catalogue: {known['unmodelled'].get(why, why)}"
+            )
     near = difflib.get_close_matches(key(shown), list(keys), n=6, cutoff=0.5)
     names = list(dict.fromkeys(keys[match].name for match in near))[:3]
     hint = f"; near: {', '.join(names)}" if names else ""

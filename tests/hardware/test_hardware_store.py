@@ -83,7 +83,8 @@ def test_unknown_names_get_near_matches(typed: str, near: str) -> None:
         ("Apple M3 Ultra", "MLX"), ("m4-max", "MLX"), ("TPU v5e", "tpu-inference"),
         ("v6e-8", "TPU"), ("Trillium", "TPU"), ("trn2", "Trainium"), ("Inferentia2", "NxD"),
         ("Ascend 910B", "Ascend"), ("Groq LPU", "its maker"), ("Tesla P40", "Volta"),
-        ("GTX 1080 Ti", "Volta"),
+        ("GTX 1080 Ti", "Volta"), ("Arc A770", "Xe HPG"), ("Intel Arc A770 16GB", "Xe HPG"),
+        ("AMD Instinct MI308X", "no datasheet"),
     ],
 )
 def test_accelerators_of_other_engines_are_refused_with_the_reason(typed: str, why: str) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,6 +76,19 @@ def test_drafter_entry_is_current(entry: dict[str, Any]) -> None:
 def test_index_is_current() -> None:
     stored = json.loads((catalogue_root() / "index.json").read_text(encoding="utf-8"))
     assert stored == index_lines(MODELS, DRAFTERS)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_is_served_widely_is_known(refused: bool) -> None:
+    """By its repository; what no reader models is refused with the reason, not as unknown."""
+    lines = Path(__file__).with_name("served_ids.txt").read_text().splitlines()[1:]
+    ids = [line.removeprefix("!") for line in lines if line.startswith("!") == refused]
+    assert len(ids) > (5 if refused else 300)
+    for name in ids:
+        assert has_model(name) is not refused, name
+        if refused:
+            with pytest.raises(ModelConfigError, match="is not in the catalogue: "):
+                find_model(name)
 
 
 def test_names_and_aliases_are_unambiguous() -> None:
