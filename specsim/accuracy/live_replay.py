@@ -14,7 +14,6 @@ so that a measured ingredient can be put in place of a predicted one (`Swap`).
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 import numpy as np
 
@@ -30,10 +29,8 @@ from specsim.sim.loads import ClosedLoop, LimitedOpenLoop, Load, OpenLoop
 from specsim.sim.records import Records
 from specsim.sim.request import FINISHED, Request
 from specsim.sim.run import SimResult, simulate
-from specsim.speculation.acceptance import Acceptance
 
 MAX_REQUESTS = 200_000
-UNDRAFTED = 0.995  # share of steps with a draft above which all are taken to have one
 Figures = dict[str, float]
 
 
@@ -93,29 +90,6 @@ class Replay:
     figures: Figures
     system: System
     exact_acceptance: bool
-
-
-def measured_acceptance(run: BenchRun, k: int, lookup: bool) -> Acceptance | None:
-    """What a run's counters say, as an `Acceptance` of k positions; None without drafts.
-
-    lookup: the method (n-gram, suffix) may find nothing, so the share of drafting steps counts."""
-    found, share = run.acceptance, 1.0
-    if lookup and run.draft_share is not None and run.draft_share < UNDRAFTED:
-        share = run.draft_share
-    where = f"measured by {run.format}"
-    if found is not None and found.per_position:
-        rates = list(accumulate(found.per_position[:k], min, initial=1.0))[1:]
-        given = Acceptance.from_unconditional(rates, source=where, draft_probability=share)
-        return given if given.positions == k else given.at(k)
-    length = found.acceptance_length if found is not None else None
-    if length is not None:
-        value = min(max(length, 1.0), k + 1.0)
-        made = Acceptance.from_mean_length(value, k, source=where)
-        return replace(made, draft_probability=share)
-    if run.tokens_per_step is not None and run.tokens_per_step > 1.0:
-        value = min(run.tokens_per_step, k + 1.0)
-        return Acceptance.from_mean_length(value, k, source=f"{where}: tokens per step")
-    return None
 
 
 def replayed_steps(point: MeasuredLoad, k: int) -> Recorded | None:

@@ -10,9 +10,8 @@ from specsim.calibrate.fewshot import CALIBRATED, FewShotFit, FewShotPoint, Poin
 from specsim.calibrate.fewshot_bench import (
     PLAIN,
     SPEC,
-    StepAcceptance,
-    acceptance_of,
     drafts_of,
+    measured_acceptance,
     point_of,
     said_of,
     sides,
@@ -29,6 +28,7 @@ from specsim.methods.registry import is_plain
 from specsim.options.groups import DeploymentOptions
 from specsim.options.measured import CalibrateOptions
 from specsim.options.values import paths_of
+from specsim.speculation.acceptance import Acceptance
 from specsim.units import counted
 
 
@@ -77,7 +77,7 @@ class ServerSeen:
                 "none of the files has times to fit, only acceptance; add a benchmark result"
             )
         drafting = [*self.spec, *only]
-        self.acceptances: dict[str, StepAcceptance] = {}
+        self.acceptances: dict[str, Acceptance] = {}
         self.system: System | None = None
         self.base = self._plain_system()
         if drafting:
@@ -107,7 +107,7 @@ class ServerSeen:
         given = options.but(acceptance_length=1.5)
         setup = build_request(given).system.setup
         for run in drafting:
-            found = acceptance_of(run, setup.k, setup.method)
+            found = measured_acceptance(run, setup.k, setup.method)
             if found is not None:
                 self.acceptances[_key(run)] = found
         for run in only:
@@ -158,7 +158,7 @@ class ServerSeen:
             )
         if self.system is not None:
             for run in spec:
-                found = acceptance_of(run, self.system.setup.k, self.system.setup.method)
+                found = measured_acceptance(run, self.system.setup.k, self.system.setup.method)
                 if found is not None:
                     self.acceptances.setdefault(_key(run), found)
         return [*(point_of(run, self.base) for run in plain),
@@ -175,7 +175,7 @@ class ServerSeen:
             break
         return replace(point_of(run, system), acceptance_group="unknown")
 
-    def stated(self, run: BenchRun) -> StepAcceptance | None:
+    def stated(self, run: BenchRun) -> Acceptance | None:
         """The acceptance of the run, or what a file without times says of the server."""
         return self.acceptances.get(_key(run)) or self.acceptances.get("shared")
 
@@ -266,17 +266,17 @@ def _flags(result: FewShotFit, seen: ServerSeen, points: Sequence[FewShotPoint])
         found = seen.acceptances.get("shared")
         if found is None:
             return ""
-        acceptance, share = found.acceptance, found.share
+        acceptance = found
     else:
-        acceptance, share = spec.system.acceptance, spec.system.setup.draft_share
+        acceptance = spec.system.acceptance
     parts = [f"--method {setup.method} --k {setup.k}"]
     if "unknown" in result.acceptance_rates:
         parts.append(f"--acceptance-length {1 + setup.k * result.acceptance_rates['unknown']:.3f}")
     else:
         rates = acceptance.unconditional[: setup.k]
         parts.append("--acceptance " + ",".join(f"{rate:.4g}" for rate in rates))
-    if share < 1:
-        parts.append(f"--draft-share {share:.3g}")
+    if acceptance.draft_probability < 1:
+        parts.append(f"--draft-share {acceptance.draft_probability:.3g}")
     return " ".join(parts)
 
 

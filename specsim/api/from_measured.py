@@ -17,7 +17,7 @@ from specsim.api.sweep_task import parse_value
 from specsim.api.validate_bench import model_of_files
 from specsim.api.verdicts import deployment_of
 from specsim.calibrate.fewshot import METRICS, FewShotPoint, predict_point
-from specsim.calibrate.fewshot_bench import PLAIN, SPEC, StepAcceptance, said_of, with_acceptance
+from specsim.calibrate.fewshot_bench import PLAIN, SPEC, said_of, with_acceptance
 from specsim.errors import CalibrationError, UsageError
 from specsim.jsonable import picked
 from specsim.methods.registry import is_plain
@@ -180,8 +180,7 @@ def _targets(
             accepted = accepted.at(system.setup.k)
             if accepted.extrapolated:
                 warnings.append(f"acceptance of {point.name}: {accepted.source}")
-            share = point.system.setup.draft_share
-            system = with_acceptance(system, StepAcceptance(accepted, share, point.name))
+            system = with_acceptance(system, accepted)
         out.append(replace(
             point, system=system, workload=replace(point.workload, **lengths),
             concurrency=float(changes.get("concurrency", point.concurrency)),

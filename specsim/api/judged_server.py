@@ -6,9 +6,10 @@ unless the options give one; then the measured one is what the gap is explained 
 
 from dataclasses import dataclass, replace
 
-from specsim.accuracy.live_replay import MeasuredLoad, measured_acceptance
+from specsim.accuracy.live_replay import MeasuredLoad
 from specsim.analytic.system import System
 from specsim.api.deployment import build_request
+from specsim.calibrate.fewshot_bench import ONE_TOKEN, measured_acceptance, with_acceptance
 from specsim.errors import UsageError
 from specsim.formats.bench.record import BenchRun
 from specsim.formats.speculative_config import parse_speculative_config
@@ -76,21 +77,18 @@ class JudgedServer:
             return self.base.plain()
         if not measured:
             return self.base
-        k = self.base.setup.k
-        lookup = self.base.setup.drafting.lookup
-        found = measured_acceptance(run, k, lookup)
+        found = measured_acceptance(run, self.base.setup.k, self.base.setup.method)
         if found is None:
             raise UsageError(
                 f"{run.source} does not say what was accepted; give --acceptance or "
                 "--acceptance-length"
             )
-        setup = replace(self.base.setup, draft_share=found.draft_probability)
-        return self.base.with_(acceptance=found, setup=setup)
+        return with_acceptance(self.base, found)
 
 
 def drafts(run: BenchRun) -> bool:
     """Whether a run shows any speculation."""
-    return _drafted(run) is not None or (run.tokens_per_step or 1.0) > 1.02
+    return _drafted(run) is not None or (run.tokens_per_step or 1.0) > ONE_TOKEN
 
 
 def _drafted(run: BenchRun) -> int | None:

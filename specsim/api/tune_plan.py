@@ -17,7 +17,7 @@ from specsim.calibrate.beliefs import Beliefs, SeenRun, Setting, drafting_settin
 from specsim.calibrate.fewshot import MOVED, FewShotPoint, predict_point
 from specsim.calibrate.fewshot_bench import (
     SPEC,
-    acceptance_of,
+    measured_acceptance,
     point_of,
     said_of,
     side_of,
@@ -212,7 +212,7 @@ class _Planner:
             choice = self._choice(run)
             system = self.systems[choice]
             k, method = system.setup.k, system.setup.method
-            counted = acceptance_of(run, k, method) if system.speculative else None
+            counted = measured_acceptance(run, k, method) if system.speculative else None
             point = point_of(run, system)
             load = max(1, round(point.concurrency))
             place = self._place(choice, load)
@@ -220,7 +220,7 @@ class _Planner:
             ratio = _ratio(replace(point, measured={
                 name: value for name, value in point.measured.items() if name != "ttft_s"}))
             expected = predict_point(setting.point, system)[self.metric]
-            lengths = self._lengths(run, system, counted.acceptance if counted else None)
+            lengths = self._lengths(run, system, counted)
             speed = expected * ratio**setting.sign
             seen.append(SeenRun(place, speed, lengths))
             measured.append(MeasuredRun(

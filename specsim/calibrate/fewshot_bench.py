@@ -10,7 +10,7 @@ the file.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from specsim.analytic.system import System
@@ -24,6 +24,7 @@ from specsim.speculation.acceptance import Acceptance
 
 PLAIN, SPEC = "plain", "speculative"
 ONE_TOKEN = 1.03  # tokens per chunk up to which a stream is plain: clients merge a few chunks
+UNDRAFTED = 0.995  # share of steps with a draft above which all are taken to have one
 BUSY = 0.9  # share of the clients that must be in flight for their number to be the load
 
 
@@ -68,15 +69,6 @@ def with_statements(run: BenchRun, said: Mapping[str, float]) -> BenchRun:
         server = run.server or ServerSide()
         run = replace(run, server=replace(server, prefix_cache_hit_rate=said["cached_share"]))
     return run
-
-
-@dataclass(frozen=True)
-class StepAcceptance:
-    """What a file says about speculation: tokens per drafted step, share of steps with a draft."""
-
-    acceptance: Acceptance
-    share: float
-    source: str
 
 
 def side_of(run: BenchRun, said: str = "") -> str:
@@ -168,38 +160,29 @@ def workload_of(run: BenchRun) -> Workload:
     )
 
 
-def acceptance_of(run: BenchRun, k: int, method: str) -> StepAcceptance | None:
-    """Acceptance of a run, None where it has none. k: drafts per step of the server."""
-    seen = run.acceptance
-    rates = seen.per_position if seen is not None else ()
+def measured_acceptance(run: BenchRun, k: int, method: str) -> Acceptance | None:
+    """What a run says of its speculation with k drafts a step, None where it says nothing. Lookups
+    (n-gram, suffix) find nothing in some steps: theirs is that of the steps with a draft, with the
+    share of those."""
+    seen, tokens, source = run.acceptance, run.tokens_per_step, f"measured: {run.source}"[:200]
     length = seen.acceptance_length if seen is not None else None
-    lookup = find_method(method).lookup
-    share = 1.0
-    if lookup:
-        if run.draft_share is not None:
-            share = run.draft_share
-        elif run.tokens_per_step is not None and length is not None and length > 1.0:
-            share = min(1.0, max(0.01, (run.tokens_per_step - 1) / (length - 1)))
-    if len(rates) == k:
-        found = Acceptance.from_unconditional(list(rates), k=k)
-    elif length is not None:
-        found = Acceptance.from_mean_length(min(length, k + 1.0), k)
-    elif run.tokens_per_step is not None and run.tokens_per_step > 1.0:
-        # Chunks per token: what a step yields, all steps counted.
-        found = Acceptance.from_mean_length(min(run.tokens_per_step, k + 1.0), k)
-    else:
-        return None
-    if share < 1:
+    found = Acceptance.counted(seen.per_position[:k] if seen is not None else (), length, k, source)
+    if found is None:  # chunks per token: what a step yields, all steps counted
+        return Acceptance.counted((), tokens, k, source) if tokens and tokens > 1 else None
+    share = run.draft_share if find_method(method).lookup else None
+    if share is None and find_method(method).lookup and tokens and length and length > 1:
+        share = min(1.0, max(0.01, (tokens - 1) / (length - 1)))
+    if share is not None and share < UNDRAFTED:
         found = replace(found, draft_probability=share)
-    return StepAcceptance(found, share, run.source)
+    return found.at(k)
 
 
-def with_acceptance(system: System, found: StepAcceptance) -> System:
+def with_acceptance(system: System, found: Acceptance) -> System:
     """The speculative system with the acceptance that was seen."""
     setup = system.setup
     if setup.drafting.lookup:
-        setup = replace(setup, draft_share=found.share)
-    return system.with_(setup=setup, acceptance=found.acceptance)
+        setup = replace(setup, draft_share=found.draft_probability)
+    return system.with_(setup=setup, acceptance=found)
 
 
 def drafts_of(runs: Sequence[BenchRun]) -> int | None:

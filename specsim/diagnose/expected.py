@@ -7,7 +7,6 @@ before a batch competes for the device.
 """
 
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate
 
 from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.intervals import interval_of
@@ -241,19 +240,12 @@ class Predictor:
 
 def measured_acceptance(evidence: Evidence, k: int) -> Acceptance | None:
     """What was measured, at least k positions long; None when the evidence holds none."""
-    source = f"measured: {evidence.source}"[:200]
-    rates = evidence.per_position
-    if rates and rates[0] > 0:
-        found = Acceptance.from_unconditional(list(accumulate(rates, min)), source=source)
-        return found.at(max(k, len(rates)))
-    width = evidence.num_speculative_tokens or k
-    length = evidence.acceptance_length
+    width, length = evidence.num_speculative_tokens or k, evidence.acceptance_length
     if length is None and evidence.acceptance_rate is not None:
         length = 1 + width * evidence.acceptance_rate
-    if length is None or width < 1:
-        return None
-    length = min(max(1.0, length), width + 1.0)
-    return Acceptance.from_mean_length(length, width, source=source).at(max(k, width))
+    source = f"measured: {evidence.source}"[:200]
+    found = Acceptance.counted(evidence.per_position, length, width, source)
+    return found and found.at(max(k, found.positions))
 
 
 def drafting_cost(system: System, evidence: Evidence, batch: int, context: float) -> DraftingCost:

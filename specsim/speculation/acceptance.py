@@ -142,6 +142,20 @@ class Acceptance:
         return cls(rates, source or f"acceptance length {value:g} at k={k}", "mean_length")
 
     @classmethod
+    def counted(
+        cls, per_position: Sequence[float], length: float | None, k: int, source: str
+    ) -> Acceptance | None:
+        """What an engine counted at k drafts a step: by position, which counters read in between
+        may let rise by a little, else the mean tokens per verify step, within what k drafts can
+        give. None where it counted neither."""
+        if per_position and per_position[0] > 0:
+            rates = list(accumulate(per_position, min, initial=1.0))[1:]
+            return cls.from_unconditional(rates, source=source)
+        if length is None and not per_position:
+            return None
+        return cls.from_mean_length(min(max(length or 1.0, 1.0), k + 1.0), k, source=source)
+
+    @classmethod
     def from_mean_rate(cls, rate: float, k: int, *, source: str = "") -> Acceptance:
         """From accepted / proposed draft tokens at k drafts ("73 % acceptance at k=3"):
         AL = 1 + k rate, then the shape of `from_mean_length`."""

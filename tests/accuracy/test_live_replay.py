@@ -13,13 +13,13 @@ from specsim.accuracy.live_replay import (
     Swap,
     figures_of_run,
     load_of,
-    measured_acceptance,
     planned_times,
     predict,
     replayed_steps,
     requests_of,
 )
 from specsim.api.deployment import build_request
+from specsim.calibrate.fewshot_bench import measured_acceptance
 from specsim.errors import FormatError
 from specsim.formats.bench.record import BenchAcceptance, BenchLoad, BenchRun, RequestRow
 from specsim.options.groups import DeploymentOptions as Options
@@ -130,15 +130,15 @@ def test_replayed_steps_yield_exactly_what_was_measured():
 def test_acceptance_from_counters_knows_steps_without_drafts():
     counted = BenchAcceptance(2.5, 0.5, (0.7, 0.5, 0.3), 100, 300, 150)
     measured = run(acceptance=counted, draft_share=0.6)
-    found = measured_acceptance(measured, 3, lookup=True)
+    found = measured_acceptance(measured, 3, "ngram")
     assert found.unconditional == (0.7, 0.5, 0.3) and found.draft_probability == 0.6
     assert found.tokens_per_step(3) == pytest.approx(1.9)
-    assert measured_acceptance(measured, 3, lookup=False).draft_probability == 1.0
-    assert measured_acceptance(run(), 3, lookup=True) is None
+    assert measured_acceptance(measured, 3, "eagle3").draft_probability == 1.0
+    assert measured_acceptance(run(), 3, "ngram") is None
     rising = run(acceptance=BenchAcceptance(2.5, None, (0.5, 0.6), 10))
-    assert measured_acceptance(rising, 2, lookup=False).unconditional == (0.5, 0.5)
+    assert measured_acceptance(rising, 2, "eagle3").unconditional == (0.5, 0.5)
     only = run(acceptance=BenchAcceptance(2.0))
-    assert measured_acceptance(only, 3, False).expected_tokens(3) == pytest.approx(2.0)
+    assert measured_acceptance(only, 3, "eagle3").expected_tokens(3) == pytest.approx(2.0)
 
 
 # --- causes ---------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from specsim.api.deployment import build_request
 from specsim.calibrate.fewshot_bench import (
-    acceptance_of,
     drafts_of,
+    measured_acceptance,
     point_of,
     side_of,
     timed,
@@ -123,22 +123,22 @@ def test_lengths_are_needed() -> None:
 def test_tokens_per_step_of_a_lookup_are_not_its_acceptance_length() -> None:
     run = one(NGRAM1)
     assert run.acceptance is not None and run.acceptance.acceptance_length is not None
-    found = acceptance_of(run, 3, "ngram")
-    assert found is not None and found.share == run.draft_share
-    assert 0.3 < found.share < 0.95
-    assert found.acceptance.expected_tokens(3) == pytest.approx(run.acceptance.acceptance_length)
-    assert found.acceptance.tokens_per_step(3) == pytest.approx(run.tokens_per_step, rel=0.03)
+    found = measured_acceptance(run, 3, "ngram")
+    assert found is not None and found.draft_probability == run.draft_share
+    assert 0.3 < found.draft_probability < 0.95
+    assert found.expected_tokens(3) == pytest.approx(run.acceptance.acceptance_length)
+    assert found.tokens_per_step(3) == pytest.approx(run.tokens_per_step, rel=0.03)
 
 
 def test_chunks_stand_in_for_counters() -> None:
     # Length 3 in half of the steps: 2 tokens per step on average.
     run = made(tokens_per_step=2.0, acceptance=BenchAcceptance(acceptance_length=3.0))
-    found = acceptance_of(run, 3, "ngram")
-    assert found is not None and found.share == pytest.approx(0.5)
-    assert found.acceptance.tokens_per_step(3) == pytest.approx(2.0)
-    only = acceptance_of(made(tokens_per_step=2.0), 3, "eagle3")
-    assert only is not None and only.acceptance.tokens_per_step(3) == pytest.approx(2.0)
-    assert acceptance_of(made(), 3, "eagle3") is None
+    found = measured_acceptance(run, 3, "ngram")
+    assert found is not None and found.draft_probability == pytest.approx(0.5)
+    assert found.tokens_per_step(3) == pytest.approx(2.0)
+    only = measured_acceptance(made(tokens_per_step=2.0), 3, "eagle3")
+    assert only is not None and only.tokens_per_step(3) == pytest.approx(2.0)
+    assert measured_acceptance(made(), 3, "eagle3") is None
 
 
 def test_draft_lengths_must_agree() -> None:

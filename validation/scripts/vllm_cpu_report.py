@@ -28,10 +28,10 @@ from specsim.accuracy.compare import AccuracyReport, Row
 from specsim.accuracy.live_replay import (
     MeasuredLoad,
     figures_of_run,
-    measured_acceptance,
     predict,
 )
 from specsim.api.judged_server import JudgedServer
+from specsim.calibrate.fewshot_bench import measured_acceptance
 from specsim.formats.bench import read_bench
 from specsim.options.groups import DeploymentOptions as Options
 from specsim.report.layout import table_lines
@@ -96,7 +96,7 @@ def points(out: Path, mode: str, clients: int) -> list[MeasuredLoad]:
 
 def at_concurrency_1(out: Path, made: JudgedServer):
     """The n-gram system with the acceptance counted at concurrency 1, repeats pooled by drafts."""
-    found = [measured_acceptance(p.run, K, True) for p in points(out, "ngram", FITTED)]
+    found = [measured_acceptance(p.run, K, "ngram") for p in points(out, "ngram", FITTED)]
     weights = [p.run.acceptance.num_drafts for p in points(out, "ngram", FITTED)]
     whole = sum(weights)
     rates = tuple(
