@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
 from specsim.hardware.profile import HardwareProfile
@@ -21,7 +22,16 @@ from specsim.model.weights import FORMATS
 from specsim.ops.network import repeat, sequences
 from specsim.ops.op import OpCost
 from specsim.ops.passes import Pass, pass_ops
-from specsim.ops.shapes import AllGather, AllReduce, AllToAll, ExpertExchange, Experts, Gemm
+from specsim.ops.shapes import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    AttentionDecode,
+    AttentionPrefill,
+    ExpertExchange,
+    Experts,
+    Gemm,
+)
 from specsim.ops.work import Routing, attention_share
 from specsim.roofline.device import compute_peak
 from specsim.roofline.dispatch import op_time
@@ -146,7 +156,7 @@ class Pricer:
             for group in part.layers:
                 if group.mixer is not None:
                     context = part.context_of(group, share, self.kv_dtype)
-                    self._add(context, totals, part.times)
+                    self._add(self._beside(context), totals, part.times)
         return Sums(*totals)
 
     def breakdown(self, parts: Iterable[Pass | LooseOps]) -> list[OpTime]:
@@ -156,7 +166,7 @@ class Pricer:
             if isinstance(part, LooseOps):
                 rows += [self._timed(op, part.phase, 1) for op in part.ops]
                 continue
-            ops = pass_ops(part, self.kv_dtype, self.routing)
+            ops = self._beside(pass_ops(part, self.kv_dtype, self.routing))
             rows += [self._timed(op, part.phase, part.times) for op in ops]
         return rows
 
@@ -189,6 +199,18 @@ class Pricer:
                     fmt = op.fmt if kind in _PRODUCTS else "bf16"
                     peak = self._peaks.get(fmt) or compute_peak(self.profile, fmt)
                     totals[6] += op.flops * count / peak
+
+    def _beside(self, ops: list[OpCost]) -> list[OpCost]:
+        """The ops, with what the prompts take in calls that walk decoding sequences as well."""
+        if self.walk is None:
+            return ops
+        found = list(ops)
+        for i, op in enumerate(ops):
+            if isinstance(op.shape, AttentionDecode) and op.shape.beside_prompts:
+                prompts = takewhile(lambda o: isinstance(o.shape, AttentionPrefill), ops[i + 1 :])
+                prompt_s = sum(self.time(one).seconds * one.count for one in prompts) / op.count
+                found[i] = op.called(op.shape._replace(prompt_s=prompt_s), op.count)
+        return found
 
     def _timed(self, op: OpCost, phase: str, times: int) -> OpTime:
         run = self._as_run(op)

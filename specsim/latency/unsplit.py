@@ -19,9 +19,16 @@ one has ended, so a call takes the makespan of that list:
                       blocks fit, the longest context of the batch
     prompts           max(longest walk, walked tokens of all blocks / slots) * s_per_token
 
-A prompt's blocks fill the slots that the last decoding blocks leave idle, so beside one decoding
-takes max(longest context, walked tokens / slots). The prompt chunks of a step run in the same call
-as its decoding sequences (`shared_launch`), whose longest walk they do not pay again.
+The prompt chunks of a step run in the same call as its decoding sequences (`shared_launch`). Heads
+come one after the other, of each head the decoding sequences first, then the prompts, so that the
+walks of the last head start late: when all W seconds of work but the last head's are through, less
+what walks of earlier heads still have to go. The call ends one walk later, or with the work:
+
+    R = blocks of a head * sum over j of (walk - j W / heads)    of walks that last so long
+    T = max(W, W (1 - 1 / heads) - R / slots + walk)
+
+(`beside_prompts_s`; played out block by block for 13 such steps, T is off by 2.5% in the median and
+8% at most, the work with the longest walk behind it by 5% and 16%).
 
 What a token takes is measured for heads 512 wide and, as is assumed, a 16-bit cache. A block has
 one warp on each scheduler of its SM, so elsewhere it is taken in proportion to the instructions of
@@ -106,6 +113,8 @@ def flash2_attention_s(op: OpCost, sms: float, peak: float) -> float:
     beside_s = (FLASH2_FULL_S if full else FLASH2_S) / 128
     width = next((w for w in FLASH2_WIDTHS if w >= shape.head_dim), shape.head_dim)
     s_per_token = width * (4 * FLASH2_ROWS * sms / peak + beside_s)
+    if shape.prompt_s:
+        return beside_prompts_s(shape, blocks, floor(sms), s_per_token, turns=shape.heads)
     return decode_tokens(shape, blocks, floor(sms)) * s_per_token
 
 
@@ -129,6 +138,8 @@ def rocm_attention_s(op: OpCost, sms: float, peak: float, *, cdna: bool, odd: bo
             return 0.0
         blocks, rows = 1, max(BLOCK_ROWS, 2 ** ceil(log2(shared)))
     s_per_token = shape.head_dim * 4 * rows * sms / peak
+    if shape.prompt_s and shape.q_len > 1:  # there the first queries of all sequences come first
+        return beside_prompts_s(shape, blocks, floor(sms), s_per_token, turns=1)
     return decode_tokens(shape, blocks, floor(sms)) * s_per_token
 
 
@@ -145,7 +156,7 @@ def unsplit_attention_s(
     slots = max(1, floor(sms * blocks_per_sm))
     s_per_token *= _instructions(shape.fmt, shape.head_dim) / _instructions(*MEASURED)
     if isinstance(shape, AttentionDecode):
-        return _triton_tokens(shape, slots) * s_per_token
+        return _triton_s(shape, slots, s_per_token)
     queries = _queries(shape)
     new, window = shape.new, shape.window
     longest = 0.0 if shape.shared_launch else shape.cached + new
@@ -164,7 +175,7 @@ def sinks_attention_s(op: OpCost, sms: float, s_per_token: float) -> float:
     fmt = "fp8" if shape.fmt == "fp8" else "bf16"
     constant, per_256 = SINK_LOOPS[fmt, shape.windowed]
     s_per_token *= (constant + per_256 * shape.head_dim / 256) / SINK_MEASURED
-    return _triton_tokens(shape, max(1, floor(sms * SINK_BLOCKS))) * s_per_token
+    return _triton_s(shape, max(1, floor(sms * SINK_BLOCKS)), s_per_token)
 
 
 def _queries(shape: AttentionDecode | AttentionPrefill) -> int:
@@ -172,12 +183,34 @@ def _queries(shape: AttentionDecode | AttentionPrefill) -> int:
     return max(1, int(BLOCK_ROWS * shape.kv_heads // shape.heads))
 
 
-def _triton_tokens(shape: AttentionDecode, slots: int) -> float:
-    """Tokens that Triton attention walks one after the other; 0.0 where it splits the cache."""
+def _triton_s(shape: AttentionDecode, slots: int, s_per_token: float) -> float:
+    """Seconds of Triton attention on decoding sequences; 0.0 where it splits the cache."""
     few = shape.seqs * shape.kv_heads <= SMALLEST_GRID
     if shape.q_len == 1 and not shape.beside_prompts and few:
         return 0.0
-    return decode_tokens(shape, ceil(shape.q_len / _queries(shape)), slots)
+    blocks = ceil(shape.q_len / _queries(shape))
+    if shape.prompt_s:
+        return beside_prompts_s(shape, blocks, slots, s_per_token, turns=shape.kv_heads)
+    return decode_tokens(shape, blocks, slots) * s_per_token
+
+
+def beside_prompts_s(
+    shape: AttentionDecode, blocks_per_head: int, slots: int, s_per_token: float, turns: float
+) -> float:
+    """What decoding sequences add to the prompts that run in the same call. turns: heads that are
+    taken up one after the other; 1: all walks of decoding start before the prompts."""
+    spread, longest = shape.contexts, shape.ctx
+    if spread is not None and spread.mean > 0:
+        seqs = ceil(shape.seqs)
+        longest = _spread_makespan(spread, seqs, 1, 1, seqs)
+    blocks = shape.seqs * shape.kv_heads * blocks_per_head
+    walk_s, mean_s = longest * s_per_token, shape.ctx * s_per_token
+    work_s = shape.prompt_s + blocks * mean_s / slots
+    turn_s = work_s / turns
+    lasting = min(ceil(turns) - 1, floor(mean_s / turn_s))
+    left_s = blocks / turns * (lasting * mean_s - turn_s * lasting * (lasting + 1) / 2) / slots
+    starts_s = max(0.0, work_s - turn_s - left_s)
+    return max(work_s, starts_s + walk_s) - shape.prompt_s
 
 
 def _instructions(fmt: str, head_dim: float) -> float:

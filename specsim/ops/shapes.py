@@ -27,7 +27,8 @@ class Gemm(NamedTuple):
 class AttentionDecode(NamedTuple):
     """`seqs` sequences of q_len new tokens each over `ctx` cached ones (the mean over sequences,
     any window applied). contexts: how they differ (None: they are equal). fmt: of the cache.
-    beside_prompts: prompt chunks run in the same call. windowed: a query sees the last ones alone.
+    beside_prompts: prompt chunks run in the same call, for prompt_s seconds (0: not looked at).
+    windowed: a query sees the last ones alone.
     kv_read_amplification: how often a kernel reads the cache that does not pack the queries of a
     group."""
 
@@ -42,6 +43,7 @@ class AttentionDecode(NamedTuple):
     kv_read_amplification: float = 1.0
     contexts: Contexts | None = None
     windowed: bool = False
+    prompt_s: float = 0.0
 
 
 class AttentionPrefill(NamedTuple):

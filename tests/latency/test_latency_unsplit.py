@@ -2,6 +2,8 @@
 
 import csv
 import gzip
+from heapq import heapreplace
+from math import ceil
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,45 @@ def test_beside_a_prompt_nothing_is_split_and_waves_are_shared() -> None:
     many = decode(20, 5, 1024, 32, 16, 256)
     beside = OpCost("attn.decode", many.shape._replace(beside_prompts=True))
     assert seconds(beside) == pytest.approx(1024 * T * 320 / 264)
+
+
+# Sequences, queries, context, heads, queries of a block, tokens of a prompt, slots: Gemma-4's and
+# Gemma-3's layers on an H100, FlashAttention 2 on an A100 (Llama-3.1-8B, whole and in four).
+MIXED = [
+    (1, 5, 4000, 4, 2, 2048, 264), (8, 5, 4000, 4, 2, 2048, 264), (32, 5, 4000, 4, 2, 2048, 264),
+    (1, 5, 31000, 4, 2, 2048, 264), (4, 5, 31000, 4, 2, 2048, 264), (4, 5, 31000, 4, 2, 256, 264),
+    (8, 4, 8000, 16, 8, 2048, 264), (1, 4, 16000, 16, 8, 512, 264), (8, 4, 8000, 32, 64, 2048, 108),
+    (1, 4, 16000, 32, 64, 2048, 108), (1, 4, 16000, 32, 64, 512, 108),
+    (32, 4, 4000, 32, 64, 2048, 108), (8, 4, 8000, 8, 64, 2048, 108),
+]
+
+
+@pytest.mark.parametrize("case", MIXED)
+def test_beside_prompts_walks_end_as_when_played_out(case: tuple[int, ...]) -> None:
+    """Heads one after the other, of each the decoding sequences first; in tokens."""
+    seqs, q_len, ctx, heads, queries, new, slots = case
+    per_head = ceil(q_len / queries)
+    chunk = [min((i + 1) * queries, new) for i in range(ceil(new / queries))]
+    ends = [0.0] * slots
+    for _ in range(heads):
+        for length in [ctx] * (seqs * per_head) + chunk:
+            heapreplace(ends, ends[0] + length)
+    prompt = heads * sum(chunk) / slots
+    shape = AttentionDecode(
+        seqs, q_len, heads, heads, 128, ctx, beside_prompts=True, prompt_s=prompt
+    )
+    found = unsplit.beside_prompts_s(shape, per_head, slots, 1.0, turns=heads) + prompt
+    assert found == pytest.approx(max(ends), rel=0.09)
+
+
+def test_the_last_head_starts_its_walk_when_the_others_are_through() -> None:
+    """By hand: 4 heads of one block of 4000 tokens, prompts of 10,000 a slot: W = 10,061, the last
+    of four turns of 2515 begins at 7545 less what the walk before has left, 1485 of a slot."""
+    shape = AttentionDecode(1, 2, 8, 4, 512, 4000.0, beside_prompts=True, prompt_s=10000.0)
+    added = unsplit.beside_prompts_s(shape, 1, 264, 1.0, turns=4)
+    assert added == pytest.approx(10060.6 * 3 / 4 - 1484.8 / 264 + 4000 - 10000, abs=1)
+    # Where walks come first of all, they are through before the prompts.
+    assert unsplit.beside_prompts_s(shape, 1, 264, 1.0, turns=1) == pytest.approx(60.6, abs=0.1)
 
 
 def test_a_prompt_is_all_its_walks() -> None:
