@@ -21,6 +21,11 @@ CLOSEST = 0.97  # of a peak: the limit of all fits
 # Tensor cores of one width: 512 16-bit multiply-adds per SM and cycle in Turing, in the Ampere of
 # graphics cards and in Ada (NVIDIA's architecture papers); the A100's, not of this make, have 1024.
 _ALIKE = {"turing": "ada", "ampere": "ada"}
+# Decode with heads of 512 runs on FlashAttention 4, with 2 us per sequence, on Hopper alone; with
+# SGLang on Triton, there and on AMD. On Blackwell and Ada it was measured as with other heads.
+_WIDEST = "attn_decode.bf16.hd512"
+_WIDEST_TRITON = (f"{_WIDEST}@", "attn_prefill.hd512@")
+_NO_TRITON = ("ada", "blackwell", "blackwell-consumer")
 _PRODUCTS = ("gemm", "moe")
 _FRACTIONS = ("peak_frac", "wide_frac", "narrow_frac")
 
@@ -30,12 +35,16 @@ def inherited_tables(
 ) -> dict[str, KernelTable]:
     """The parent's tables for a device of this architecture, SMs and peaks (FLOP/s by format)."""
     tables = {}
+    alike = parent.arch in (arch, _ALIKE.get(arch))
     for name, table in parent.kernels.items():
+        if (name == _WIDEST and not alike) or (
+            name.startswith(_WIDEST_TRITON) and arch in _NO_TRITON
+        ):
+            continue
         params = dict(table.params)
         family, _, rest = name.partition(".")
         kind = rest.partition("@")[0]
         left = _left(parent, sms, flops, kind if kind in flops else "bf16")
-        alike = parent.arch in (arch, _ALIKE.get(arch))
         if alike and left <= HALVED and family in (*_PRODUCTS, "attn_prefill"):
             for key in _FRACTIONS:
                 if key in params:

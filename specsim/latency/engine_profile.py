@@ -181,6 +181,8 @@ class EngineProfile:
     second_stream_tokens: up to so many tokens a shared expert runs beside the routed ones.
     whole_expert_formats: weight formats whose routed-expert kernel streams every expert of the GPU
         in every step, whether a token chose it or not.
+    eight_bit_experts: weight formats whose routed experts are multiplied with 8-bit activations
+        where the device has a unit for that (data-centre Blackwell), else with 16-bit ones.
     kernel_scale, drafter_scale: factors on the kernel seconds of the target (with sampling) and of
         the drafter, from a calibration on one server (1: as the device's profile has them).
     expert_scale: a further factor on those of the target's routed experts.
@@ -241,6 +243,7 @@ class EngineProfile:
     all_reduce: tuple[SumRule, ...] = ()
     second_stream_tokens: int = 0
     whole_expert_formats: tuple[str, ...] = ()
+    eight_bit_experts: tuple[str, ...] = ()
     kernel_scale: float = 1.0
     drafter_scale: float = 1.0
     expert_scale: float = 1.0

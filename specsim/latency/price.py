@@ -18,7 +18,7 @@ from specsim.latency.breakdown import OpTime
 from specsim.latency.collectives import Collectives
 from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.walks import Walk
-from specsim.model.weights import FORMATS
+from specsim.model.weights import FORMATS, MXFP4_W4A8
 from specsim.ops.network import repeat, sequences
 from specsim.ops.op import OpCost
 from specsim.ops.passes import Pass, pass_ops
@@ -33,7 +33,7 @@ from specsim.ops.shapes import (
     Gemm,
 )
 from specsim.ops.work import Routing, attention_share
-from specsim.roofline.device import compute_peak
+from specsim.roofline.device import compute_peak, native
 from specsim.roofline.dispatch import op_time
 from specsim.roofline.result import KernelTime, datasheet_time, without_launch
 
@@ -123,7 +123,11 @@ class Pricer:
         self._collectives = collectives
         self._rows: dict[object, Sums] = {}
         self._peaks = {fmt: compute_peak(profile, fmt) for fmt in FORMATS}
-        self._as_planned = datasheet or not (collectives or engine.whole_expert_formats)
+        # Weights of four bits in groups of 32 are all that a unit takes beside 8-bit activations.
+        self._narrow = engine.eight_bit_experts if native(profile, MXFP4_W4A8.name) else ()
+        self._as_planned = datasheet or not (
+            collectives or engine.whole_expert_formats or self._narrow
+        )
         # By kind of shape, as shapes of two kinds may hold the same numbers.
         self._times: defaultdict[type, dict[object, KernelTime]] = defaultdict(dict)
         if not datasheet:  # whose bounds are not kept
@@ -222,8 +226,11 @@ class Pricer:
             return op
         if self._collectives:
             op = self._collectives.as_run(op)
-        if isinstance(op.shape, Experts) and op.shape.fmt in self.engine.whole_expert_formats:
-            return _whole_experts(op, op.shape)
+        if isinstance(op.shape, Experts):
+            if op.shape.fmt in self.engine.whole_expert_formats:
+                return _whole_experts(op, op.shape)
+            if op.shape.fmt in self._narrow:
+                return replace(op, shape=op.shape._replace(fmt=MXFP4_W4A8.name))
         return op
 
     def time(self, op: OpCost) -> KernelTime:

@@ -227,7 +227,7 @@ def test_a_users_profile_may_inherit_the_shipped_one_of_its_own_name(folder) -> 
     mine = load_profile("b200")
     assert mine.sms == 132
     plain = {name for name in load_profile("h200-sxm").kernels if "@" not in name}
-    assert plain - set(mine.kernels) == {"attn_prefill.fp8"}  # Hopper's alone
+    assert plain - set(mine.kernels) == {"attn_prefill.fp8", "attn_decode.bf16.hd512"}
 
 
 def test_own_tables_stand_above_inherited_variants_of_one_engine() -> None:

@@ -185,6 +185,19 @@ def test_tensorrt_llm_reads_an_fp8_cache_with_kernels_of_its_own(h200: HardwareP
         assert h100.kernels[table].params == h200.kernels[table].params
 
 
+@pytest.mark.parametrize(("gpu", "engine", "us"), [
+    ("h200-sxm", "vllm", 291.0), ("h200-sxm", "sglang", 122.5),
+    ("b200", "vllm", 50.2), ("b200", "sglang", 47.4),
+])
+def test_widest_heads_cost_a_sequence_on_hopper_alone(gpu: str, engine: str, us: float) -> None:
+    """64 sequences of 1,024 tokens, 16 heads of 512 on 2: FlashAttention 4 of vLLM on the H200
+    takes some 2 us per sequence, SGLang's Triton less; the kernels of three engines on the B200
+    read as with any head."""
+    shape = AttentionDecode(64, 1, 16, 2, 512, 1023)
+    found = 1e6 * KERNELS[AttentionDecode](load_profile(gpu), shape, Pricing(engine=engine)).seconds
+    assert found == pytest.approx(us, rel=0.25)
+
+
 def prompt_us(
     profile: HardwareProfile, head_dim: int, fmt: str = "bf16", engine: str = ""
 ) -> float:

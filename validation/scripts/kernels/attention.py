@@ -25,6 +25,7 @@ attn_prefill = called(roofline.attn_prefill, AttentionPrefill)
 
 VLLM = "vllm 0.24.0"
 TRTLLM = "trtllm 1.3.0rc20"
+SGLANG = "sglang 0.5.14"
 DTYPES = {"bfloat16": "bf16", "fp8": "fp8"}
 
 
@@ -157,6 +158,21 @@ def fits() -> list[Fit]:
     out.append(
         Fit("attn_prefill.fp8", SOURCE + more, f"{DEVICE}, {VLLM}", attn_prefill,
             prefill_rows(more, "fp8"), PREFILL | NARROW, {}, None)
+    )
+    # SGLang's Triton kernels, on which Gemma 4 runs before Blackwell.
+    file = "attn_decode_sglang_triton_0.5.14.csv.gz"
+    widest = [row for row in decode_rows(file, "bf16", "sglang") if row.kwargs["head_dim"] > 256]
+    no_tiles = {"tile_power": 0.0, "wide_power": 0.0}
+    out.append(
+        Fit("attn_decode.bf16.hd512@sglang", SOURCE + file, f"{DEVICE}, {SGLANG}", attn_decode,
+            widest, without(DECODE, *no_tiles), DECODE_FIXED | no_tiles, BARS)
+    )
+    file = "attn_context_sglang_triton_0.5.14.csv.gz"
+    widest = [row for row in prefill_rows(file, "bf16", "sglang") if row.kwargs["head_dim"] > 256]
+    out.append(
+        Fit("attn_prefill.hd512@sglang", SOURCE + file, f"{DEVICE}, {SGLANG}", attn_prefill, widest,
+            without(PREFILL, "peak_frac") | {"wide_frac": (0.3, 0.02, 0.95)}, {"peak_frac": 0.66},
+            None)
     )
     file = "attn_context_trtllm_1.3.0rc20.csv.gz"
     out += [
