@@ -106,8 +106,11 @@ def cached_share(row: Mapping[str, str], input_len: int) -> float:
 
 
 def arrival(row: Mapping[str, str]) -> str:
-    """'closed' (clients that wait for their answers) or 'burst' (all requests at once)."""
+    """'closed' (clients that wait for their answers) or 'burst' (all requests at once: where a
+    row's load says so, its column need not)."""
     text = (row.get("arrival") or "").strip().lower()
+    if not text and "at once" in (row.get("batch_or_concurrency") or ""):
+        return "burst"
     if text not in _ARRIVALS:
         raise SkipRow(f"arrival not modelled: {text[:30]}")
     return text or "closed"
