@@ -215,7 +215,8 @@ def _built(
         warnings.append("products of 8-bit integers reach the shares of FP8 kernels (assumed)")
     if parallel.all_gpus > 1 and options.link is None and profile.link_kind.startswith("PCIe"):
         warnings.append(
-            f"GPUs are taken to be joined by {profile.link_kind}; --link nvlink, pcie4-x16 or "
+            f"GPUs are taken to be joined by {profile.link_kind}, of which sums reach what they "
+            "did on the one host of such cards that was measured; --link nvlink, pcie4-x16 or "
             "pcie4-x16-no-p2p (through host memory) says otherwise"
         )
     return DeploymentRequest(system, workload, tuple(warnings), unknown)

@@ -95,15 +95,17 @@ def nccl(
     link = device.link_bytes_per_s
     if how.datasheet:
         return datasheet_time(moved / link, 0.0)
-    t = params(device, "nccl", how.engine)
-    inside = max(2, gpus // nodes)
+    t, inside = params(device, "nccl", how.engine), max(2, gpus // nodes)
+    sums = params(device, TABLES["nccl"], how.engine)
+    # Cards that contend for a host's slots do so in every collective of the library.
+    shared = sums if device.link_kind.startswith("PCIe") else t
     if isinstance(shape, AllGather):
         crossing = nbytes / inside
     else:
         crossing = nbytes * shape.crossing
         if nodes > 1 and shape.crossing == 1.0:
             moved = nbytes * (gpus / nodes - 1) / gpus
-    link_s = moved / (link * _link_frac(t, inside))
+    link_s = moved / (link * _link_frac(shared, inside))
     out_s, out_floor_s = _network(device, crossing, nodes)
     floor_s, moved_s = t["floor_s"] + t["hop_s"] * inside + out_floor_s, max(link_s, out_s)
     return labelled(floor_s + moved_s, moved_s, 0.0, floor_s)

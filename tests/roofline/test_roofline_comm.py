@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from roofline_calls import all_gather, all_reduce, all_to_all, elementwise, sample
 from specsim.hardware.profile import HardwareProfile
-from specsim.hardware.store import load_profile
+from specsim.hardware.store import list_profiles, load_profile
 from specsim.roofline.result import KernelTime
 
 PATHS = ("custom", "fused", "nccl")
@@ -108,6 +108,19 @@ def test_pcie_is_slower_than_nvlink(nbytes: float) -> None:
     for gpus in (4, 8):
         fast = all_reduce(nvlink, nbytes, gpus, "nccl").seconds
         assert all_reduce(pcie, nbytes, gpus, "nccl").seconds > fast
+
+
+def test_cards_in_slots_do_not_sum_as_over_nvlink() -> None:
+    """They contend for the host: with every doubling each gets a smaller share of its slot."""
+    profiles = [load_profile(entry.name) for entry in list_profiles()]
+    slots = [p for p in profiles if p.link_kind.startswith("PCIe")]
+    assert len(slots) > 50
+    for profile in slots:
+        assert profile.kernels["all_reduce.nccl"].params["link_gain"] < 0, profile.name
+        # Gathers of the library go the same way: half of what a sum moves, at its rate.
+        gather = moved_s(all_gather, profile, 64e6, 8)
+        summed = moved_s(all_reduce, profile, 64e6, 8, path="nccl")
+        assert gather == pytest.approx(summed / 2, rel=0.02)
 
 
 @given(sizes, st.sampled_from([16, 32]))
