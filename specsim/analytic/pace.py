@@ -44,7 +44,7 @@ class Pace(NamedTuple):
 def pace(system: System, workload: Workload, batch: int, rate: float) -> Pace:
     """Of a batch of sequences that decode at `rate` requests per second."""
     steps = decode_steps(system, workload.output_len)
-    step_s = system.decode_step_s(system.decode_shape(batch, workload.mean_context))
+    step_s = system.decoding_s(batch, workload.mean_context)
     if workload.computed_elsewhere:
         return Pace(max(1e-9, steps * step_s), 0.0, 0.0)
     found = _beside if system.mixes else _apart

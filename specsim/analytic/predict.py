@@ -125,7 +125,6 @@ def predict(
 
     apart: replicas that compute the prompts, while `system` decodes; rates alone may be asked for,
     and break-even, best k and the limit are those of decode replicas."""
-    plain = system.plain()
     notes = list(warnings)
     points = [load_point(system, workload, clients) for clients in concurrencies or []]
     for rate in rates or []:
@@ -161,8 +160,7 @@ def predict(
         ]
     even = None
     if system.speculative:
-        # Clients beyond the batch that speculation holds wait, while a plain server may run them.
-        even = break_even(system, seen, max(limit, running_limit(plain, seen)))
+        even = break_even(system, seen)
     return PredictionFigures(
         system, workload, tuple(points), even, limit * replicas, tuple(notes), apart
     )
@@ -227,15 +225,19 @@ def load_point(
 
 
 def break_even(
-    system: System, workload: Workload, limit: int, resolution: float = 0.0
+    system: System, workload: Workload, limit: int | None = None, resolution: float = 0.0
 ) -> int | None:
     """Smallest concurrency up to `limit` at which the speedup is below 1; None when there is none.
-    resolution: share of it that it may lie too high.
+    limit: None: the largest batch of either side, as clients beyond the one that speculation holds
+    wait, while a plain server may run them. resolution: share of the answer that it may lie too
+    high.
 
     Powers of two are scanned first: routed models lose before they win again as the batch grows,
     so the curve is not monotone and a bisection over the whole range would miss crossings.
     """
     plain = system.plain()
+    if limit is None:
+        limit = max(running_limit(side, workload) for side in (system, plain))
 
     def loses(concurrency: int) -> bool:
         with_it = closed_loop(system, workload, concurrency).output_tok_s

@@ -148,6 +148,13 @@ class System(Instance):
         mix = shape.by_drafts(self.draft_share)
         return sum(share * self.latency.seconds(step) for share, step in mix)
 
+    def decoding_s(self, running: float, context: float, *, drafting: bool = True) -> float:
+        """Mean seconds of a decode (verify) step of `running` sequences. drafting False:
+        speculation is on but k is 0 in this step, so the drafter only keeps its cache up to date.
+        """
+        shape = self.decode_shape(running, context)
+        return self.decode_step_s(shape if drafting else shape.bare())
+
     def summary(self, *names: str) -> dict[str, object]:
         """Those of a deployment's settings, as results name them in JSON."""
         known = picked(self, _SETTINGS)

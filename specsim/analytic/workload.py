@@ -69,6 +69,11 @@ class Workload:
         return self.input_len + self.output_len / 2 * (1 + self.range_ratio**2 / 3)
 
 
+def request_s(ttft_s: float, tpot_s: float, output_len: float) -> float:
+    """Seconds of a whole request, to its last token."""
+    return ttft_s + tpot_s * max(0.0, output_len - 1)
+
+
 # Mean lengths of public data sets and of the MindRouter load; sources in catalog/WORKLOADS.md.
 WORKLOADS: dict[str, Workload] = {
     "chat": Workload(1024, 460, name="chat"),

@@ -92,7 +92,7 @@ def build_request(
         check_longest(options)
     chosen = _chosen(options, given) if choose else None
     options = options if chosen is None else options.but(method=chosen)
-    found = _built(options, warnings, chosen)
+    found = _built(options, warnings)
     asked = options.method or options.draft or options.speculative_config
     if found.unknown is not None and asked and not unknown:
         raise refused(found.unknown)
@@ -128,7 +128,7 @@ def _chosen(options: DeploymentOptions, load: OptionSet) -> str | None:
     ]
     for name in names:
         try:
-            found = _built(options.but(method=name), [], name)
+            found = _built(options.but(method=name), [])
             if found.unknown is None:
                 speedups[name] = compared(
                     found.system, found.workload,
@@ -145,10 +145,7 @@ def _model(options: DeploymentOptions) -> ModelSpec:
     return spec if options.weights is None else variant(spec, options.weights)
 
 
-def _built(
-    options: DeploymentOptions, warnings: list[str], chosen: str | None
-) -> DeploymentRequest:
-    """chosen: the method, where it was not the user's choice."""
+def _built(options: DeploymentOptions, warnings: list[str]) -> DeploymentRequest:
     if options.work is not None:  # also where no acceptance is looked up, or one method of several
         from specsim.speculation.resolve import named_work
 

@@ -176,7 +176,8 @@ class Predictor:
             plain_bound=base.bound,
             best_k=best_k,
             best_speedup=best_speedup,
-            break_even=self._break_even(system, workload),
+            break_even=break_even(system, workload, resolution=1 / 16)
+            if system.speculative else None,
             itl_interval=interval_of(system, "tpot", state.itl_s),
             max_requests=fits,
             plain_max_requests=plain.memory.max_requests(tokens),
@@ -229,13 +230,6 @@ class Predictor:
         k = max(1, system.setup.k)
         full = replace(system.acceptance, unconditional=(1.0,) * k, measured_positions=k)
         return closed_loop(system.with_(acceptance=full), workload, batch).output_tok_s
-
-    def _break_even(self, system: System, workload: Workload) -> int | None:
-        """Smallest power-of-two-refined batch at which speculation no longer pays; None: never."""
-        if not system.speculative:
-            return None
-        limit = max(running_limit(system, workload), running_limit(system.plain(), workload))
-        return break_even(system, workload, limit, resolution=1 / 16)
 
 
 def measured_acceptance(evidence: Evidence, k: int) -> Acceptance | None:

@@ -104,7 +104,7 @@ def find_profile(name: str, folder: str | os.PathLike[str] | None = None) -> Pat
         match = _described(place, name)
         if match is not None:
             return match
-    raise ProfileError(_unknown(name, folders, folder))
+    raise ProfileError(_unknown(name, folders))
 
 
 def load_profile(name: str, folder: str | os.PathLike[str] | None = None) -> HardwareProfile:
@@ -259,10 +259,10 @@ def _parent_path(
             names = " -> ".join([*(p.stem for p in chain), path.stem])
             raise ProfileError(f"{child}: [kernels] inherit goes in a circle ({names})")
         return path
-    raise ProfileError(f"{child}: kernels.inherit: {_unknown(parent, folders, folder)}")
+    raise ProfileError(f"{child}: kernels.inherit: {_unknown(parent, folders)}")
 
 
-def _unknown(name: str, folders: list[Path], folder: str | os.PathLike[str] | None) -> str:
+def _unknown(name: str, folders: list[Path]) -> str:
     from difflib import SequenceMatcher, get_close_matches
 
     names: dict[str, str] = {}  # comparable form -> profile name

@@ -24,7 +24,7 @@ from specsim.analytic.apart import Apart
 from specsim.analytic.closed import SteadyState, closed_loop, running_limit
 from specsim.analytic.compare import at_rate
 from specsim.analytic.system import System
-from specsim.analytic.workload import Workload
+from specsim.analytic.workload import Workload, request_s
 from specsim.errors import SpecSimError
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
 from specsim.sim.behaviour import played_turns
@@ -128,7 +128,7 @@ class Crowd:
             "tpot_p95": self.tpot_s / SPREAD_P10,
             "e2el_mean": self.e2el_s,
             "e2el_p50": self.e2el_s,
-            "e2el_p95": self.ttft_p95_s + output * self.tpot_s / SPREAD_P10,
+            "e2el_p95": request_s(self.ttft_p95_s, self.tpot_s / SPREAD_P10, output),
         }
         return known.get(gate)
 
@@ -165,7 +165,7 @@ class CrowdModel:
             self._states[key] = closed_loop(self.system, self.turns.workload(hit), running)
         return self._states[key]
 
-    def _hit(self, request_rate: float, held: float, service_s: float, before: float) -> float:
+    def _hit(self, request_rate: float, held: float, before: float) -> float:
         """Share of the old tokens that the cache still holds when a person comes back."""
         if not self.caches:
             return 0.0
@@ -185,13 +185,13 @@ class CrowdModel:
             return Crowd(
                 count, state.running, count - state.running, state.ttft_s,
                 state.ttft_s * (1 if not state.queue_s else 1.2), state.tpot_s, state.output_tok_s,
-                state.request_rate, state.ttft_s + state.tpot_s * self.turns.output, 1.0,
+                state.request_rate, request_s(state.ttft_s, state.tpot_s, self.turns.output),
+                1.0,
             )
         hit = 0.5
         found = self._chain(count, hit)
         for _ in range(ROUNDS):
-            service_s = found.e2el_s
-            new = self._hit(found.request_rate, found.running, service_s, hit)
+            new = self._hit(found.request_rate, found.running, hit)
             hit = round((hit + new) / 2, 2)  # few values, so that steady states are shared
             found = self._chain(count, hit)
         return found
@@ -226,7 +226,7 @@ class CrowdModel:
         output = self.turns.output
         return Crowd(
             people, running, waiting, state.ttft_s + queue_s, p95_s, state.tpot_s,
-            rate * output, rate, state.ttft_s + queue_s + state.tpot_s * output, hit,
+            rate * output, rate, request_s(state.ttft_s + queue_s, state.tpot_s, output), hit,
         )
 
 
@@ -250,7 +250,7 @@ def arrivals_at(
     return Crowd(
         rate, state.running, state.queue_s * rate if state.stable else math.inf, state.ttft_s,
         p95_s, state.tpot_s, state.output_tok_s, rate,
-        state.ttft_s + state.tpot_s * workload.output_len,
+        request_s(state.ttft_s, state.tpot_s, workload.output_len),
     )
 
 

@@ -9,13 +9,13 @@ crossing before it is narrowed down.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from specsim.analytic.closed import SteadyState, closed_loop, running_limit
 from specsim.analytic.intervals import interval_note, interval_of
 from specsim.analytic.system import System
 from specsim.analytic.utilisation import served_utilisation, step_utilisation
-from specsim.analytic.workload import Workload
+from specsim.analytic.workload import Workload, request_s
 from specsim.errors import CapacityError, UsageError
 from specsim.jsonable import Jsonable, picked
 from specsim.latency.breakdown import StepLatency
@@ -24,6 +24,7 @@ from specsim.search import first_from_one
 if TYPE_CHECKING:
     from specsim.planning.rates import RateCurve, RatePoint
 
+C = TypeVar("C", "Curve", "RateCurve")
 CHEAP_SHARE = 0.5
 TTFT_SLACK = 0.1
 POINTS_PER_OCTAVE = 2
@@ -139,24 +140,22 @@ def crossover(
     max_concurrency: None: the largest batch that either side runs at that context. UsageError when
     the system does not speculate, or for too many contexts.
     """
-    check_contexts(system, contexts)
-    notes = list(warnings)
-    curves = []
-    for context in contexts:
-        load = replace(workload, input_len=context)
-        try:
-            curves.append(_curve(system, load, max_concurrency, cheap_share))
-        except CapacityError as error:
-            curves.append(Curve(context, error=str(error)))
-    if all(curve.error for curve in curves):
-        raise CapacityError(curves[0].error or "no context can be served")
-    if note := interval_note(system):
-        notes.append(note)
-    return CrossoverFigures(system, workload, cheap_share, tuple(curves), tuple(notes))
+    curves = over_contexts(
+        system, workload, contexts, Curve,
+        lambda load: _curve(system, load, max_concurrency, cheap_share),
+    )
+    return CrossoverFigures(
+        system, workload, cheap_share, curves, (*warnings, *filter(None, [interval_note(system)]))
+    )
 
 
-def check_contexts(system: System, contexts: Sequence[int]) -> None:
-    """UsageError where nothing is to be compared, or too much."""
+def over_contexts(
+    system: System, workload: Workload, contexts: Sequence[int], kind: type[C],
+    curve: Callable[[Workload], C],
+) -> tuple[C, ...]:
+    """A curve of each prompt length, of a `kind` that says why where one cannot be served.
+    UsageError where nothing is to be compared, or too much; CapacityError where no length can be
+    served."""
     if not system.speculative:
         raise UsageError(
             f"there is no speculation to compare for {system.spec.name}; name a --method with its "
@@ -164,6 +163,17 @@ def check_contexts(system: System, contexts: Sequence[int]) -> None:
         )
     if not 1 <= len(contexts) <= MAX_CONTEXTS:
         raise UsageError(f"{len(contexts)} contexts are given; give 1 to {MAX_CONTEXTS}")
+    found: list[C] = []
+    errors: list[CapacityError] = []
+    for context in contexts:
+        try:
+            found.append(curve(replace(workload, input_len=context)))
+        except CapacityError as error:
+            errors.append(error)
+            found.append(kind(context, error=str(error)))
+    if len(errors) == len(contexts):
+        raise errors[0]
+    return tuple(found)
 
 
 def grid_to(limit: int) -> list[int]:
@@ -171,12 +181,6 @@ def grid_to(limit: int) -> list[int]:
     steps = max(1, math.ceil(math.log2(limit) * POINTS_PER_OCTAVE)) if limit > 1 else 0
     found = {round(2 ** (i / POINTS_PER_OCTAVE)) for i in range(steps)}
     return sorted({c for c in found if c < limit} | {1, limit})
-
-
-def first_above(value: Callable[[int], float], threshold: float, limit: int) -> int | None:
-    """Smallest concurrency up to `limit` at which value(concurrency) exceeds the threshold, as far
-    as powers of two show it; None when none does."""
-    return first_from_one(lambda concurrency: value(concurrency) > threshold, limit)
 
 
 class _Pair:
@@ -205,11 +209,8 @@ class _Pair:
 
     def step_cost_ratio(self, batch: float) -> float:
         """r at equal batches."""
-        with_s, plain_s = (
-            side.decode_step_s(side.decode_shape(batch, self.workload.mean_context))
-            for side in (self.system, self.plain)
-        )
-        return with_s / plain_s
+        context = self.workload.mean_context
+        return self.system.decoding_s(batch, context) / self.plain.decoding_s(batch, context)
 
     def point(self, concurrency: int) -> CrossPoint:
         with_it, without = self.state(True, concurrency), self.state(False, concurrency)
@@ -233,25 +234,22 @@ def _curve(
     top = max(limit, plain_limit) if max_concurrency is None else max_concurrency
     band = interval_of(system, "speedup", 1.0)
 
-    def cost(concurrency: int) -> float:
-        return pair.step_cost_ratio(min(concurrency, limit)) - 1
+    def pays_below(true: float) -> int | None:
+        """Where the true speedup is so many times the predicted one, it ends where that is the
+        inverse."""
+        return first_from_one(lambda count: pair.speedup(count) < 1 / true, top)
 
-    def loss(concurrency: int) -> float:
-        return -pair.speedup(concurrency)
+    def computes_from(speculative: bool, most: int) -> int | None:
+        return first_from_one(lambda count: _pressure(pair.step(speculative, count)) > 1,
+                              min(top, most))
 
-    even = first_above(loss, -1.0, top)
-    interval = None
-    if band is not None:
-        low, high = band
-        # Where the true speedup is low x the predicted one, it ends where that is 1 / low.
-        interval = (first_above(loss, -1 / low, top), first_above(loss, -1 / high, top))
-    batches = min(top, max(limit, plain_limit))
     return Curve(
         workload.input_len, top, limit, plain_limit,
-        first_above(cost, cheap_share, min(top, limit)),
-        first_above(lambda c: _pressure(pair.step(True, c)), 1.0, min(batches, limit)),
-        first_above(lambda c: _pressure(pair.step(False, c)), 1.0, min(batches, plain_limit)), even,
-        interval, points=tuple(pair.point(c) for c in grid_to(top)),
+        first_from_one(lambda count: pair.step_cost_ratio(count) - 1 > cheap_share,
+                       min(top, limit)),
+        computes_from(True, limit), computes_from(False, plain_limit), pays_below(1.0),
+        None if band is None else (pays_below(band[0]), pays_below(band[1])),
+        points=tuple(pair.point(count) for count in grid_to(top)),
     )
 
 
@@ -265,6 +263,7 @@ def _side(system: System, workload: Workload, state: SteadyState) -> OneSide:
     step = step_utilisation(system, system.decode_shape(state.running, workload.mean_context))
     return OneSide(
         state.ttft_s, state.tpot_s, state.itl_s,
-        state.ttft_s + state.tpot_s * (workload.output_len - 1), state.output_tok_s, state.running,
-        state.step_s, state.bound, served.bandwidth, served.compute, step.bandwidth, step.compute,
+        request_s(state.ttft_s, state.tpot_s, workload.output_len), state.output_tok_s,
+        state.running, state.step_s, state.bound, served.bandwidth, served.compute,
+        step.bandwidth, step.compute,
     )

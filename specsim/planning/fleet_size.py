@@ -254,7 +254,7 @@ def planner_profile(sized: Sized) -> tuple[dict[str, object], dict[str, object]]
         most = max(1, min(sized.slots or system.seqs_limit, system.memory.max_requests(tokens)))
         for batch in sorted({max(1, round(most ** (i / MAX_BATCHES)))
                              for i in range(MAX_BATCHES + 1)}):
-            step_s = system.decode_step_s(system.decode_shape(batch, tokens))
+            step_s = system.decoding_s(batch, tokens)
             rows.append((batch * tokens / cache, tokens, step_s / system.tokens_per_step, batch))
     return (
         {"prefill_isl": prompts, "prefill_ttft": [1e3 * s for s in ttft_s],

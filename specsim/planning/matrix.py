@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from specsim.analytic.closed import SteadyState, closed_loop, running_limit
 from specsim.analytic.system import System
-from specsim.analytic.workload import Workload
+from specsim.analytic.workload import Workload, request_s
 from specsim.errors import CapacityError, SpecSimError, UsageError
 from specsim.jsonable import Jsonable, picked
 from specsim.search import first_from_one
@@ -183,7 +183,7 @@ def cell_of(
             if tp or width == 1:
                 raise
             continue
-        return _served(system, point, model, gpu), [
+        return _served(system, point, gpu), [
             text for text in said if not text.startswith("kernel efficiencies")
         ]
     return _empty(model, gpu, reason or "no tp fits"), []
@@ -193,7 +193,7 @@ def _empty(model: str, gpu: str, reason: str) -> Cell:
     return Cell(model, "", gpu, 0, "", 0, None, None, None, False, reason)
 
 
-def _served(system: System, point: OperatingPoint, model: str, gpu: str) -> Cell:
+def _served(system: System, point: OperatingPoint, gpu: str) -> Cell:
     plain = _side(system.plain(), point)
     other = _side(system, point) if system.speculative else None
     missed = ""
@@ -238,7 +238,7 @@ def _side(system: System, point: OperatingPoint) -> Served | None:
 
 def _at(state: SteadyState, system: System, point: OperatingPoint) -> Served:
     gpus = system.parallel.all_gpus
-    answer_s = state.ttft_s + state.tpot_s * max(0, point.workload.output_len - 1)
+    answer_s = request_s(state.ttft_s, state.tpot_s, point.workload.output_len)
     return Served(
         concurrency=round(state.running), tok_s_per_gpu=state.output_tok_s / gpus,
         users_per_gpu=state.request_rate * (point.think_s + answer_s) / gpus,

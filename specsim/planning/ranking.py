@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from specsim.analytic.paired import Powers, Side, figure_interval, ratio_interval
 from specsim.analytic.system import System
+from specsim.analytic.workload import request_s
 from specsim.jsonable import Jsonable, picked
 from specsim.planning.cost import HOUR_S, MILLION
 
@@ -73,7 +74,7 @@ def _cost(one: Contender, at: Served) -> float:
 
 
 def _whole(one: Contender, at: Served) -> float:
-    return at.ttft_s + at.tpot_s * (one.output_len - 1)
+    return request_s(at.ttft_s, at.tpot_s, one.output_len)
 
 
 OBJECTIVES = {

@@ -14,7 +14,7 @@ moves it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from specsim.analytic.closed import running_limit
@@ -22,10 +22,9 @@ from specsim.analytic.intervals import interval_note, interval_of
 from specsim.analytic.open import OpenState, open_loop
 from specsim.analytic.swapped import swapped
 from specsim.analytic.system import System
-from specsim.analytic.workload import Workload
-from specsim.errors import CapacityError
+from specsim.analytic.workload import Workload, request_s
 from specsim.jsonable import Jsonable
-from specsim.planning.crossover import TTFT_SLACK, CrossoverFigures, check_contexts
+from specsim.planning.crossover import TTFT_SLACK, CrossoverFigures, over_contexts
 from specsim.search import first_from_one
 
 Measure = Literal["tpot", "ttft", "e2el", "capacity"]
@@ -112,20 +111,11 @@ def crossover_rates(
     rates: requests per second that are shown; None: shares of plain decoding's capacity.
     ttft_slack: share by which the first token may come later. UsageError without speculation,
     CapacityError where no length can be served."""
-    check_contexts(system, contexts)
-    curves = []
-    for context in contexts:
-        load = replace(workload, input_len=context)
-        try:
-            curves.append(_Sides(system, load, ttft_slack).curve(rates))
-        except CapacityError as error:
-            curves.append(RateCurve(context, error=str(error)))
-    if all(curve.error for curve in curves):
-        raise CapacityError(curves[0].error or "no context can be served")
-    note = interval_note(system)
+    curves = over_contexts(system, workload, contexts, RateCurve,
+                           lambda load: _Sides(system, load, ttft_slack).curve(rates))
     return CrossoverFigures(
-        system, workload, warnings=(*warnings, *([note] if note else [])), rates=tuple(curves),
-        ttft_slack=ttft_slack,
+        system, workload, warnings=(*warnings, *filter(None, [interval_note(system)])),
+        rates=curves, ttft_slack=ttft_slack,
     )
 
 
@@ -198,15 +188,15 @@ class _Sides:
 
     def point(self, rate: float) -> RatePoint:
         with_it, without = self.state(self.system, rate), self.state(self.plain, rate)
-        shape = [side.decode_shape(max(1.0, with_it.running), self.workload.mean_context)
-                 for side in (self.system, self.plain)]
+        step_s = [side.decoding_s(with_it.running, self.workload.mean_context)
+                  for side in (self.system, self.plain)]
         both = with_it.stable and without.stable
         gain = without.tpot_s / with_it.tpot_s if both and with_it.tpot_s > 0 else None
         return RatePoint(
             rate, gain, None if gain is None else interval_of(self.system, "speedup", gain),
             without.ttft_s / with_it.ttft_s if both else None,
             with_it.output_tok_s / without.output_tok_s,
-            self.system.decode_step_s(shape[0]) / self.plain.decode_step_s(shape[1]),
+            step_s[0] / step_s[1],
             *(_side(state, self.workload) for state in (with_it, without)),
         )
 
@@ -214,7 +204,7 @@ class _Sides:
 _TIMES: dict[Measure, Callable[[OpenState, Workload], float]] = {
     "tpot": lambda state, _: state.tpot_s,
     "ttft": lambda state, _: state.ttft_s,
-    "e2el": lambda state, load: state.ttft_s + state.tpot_s * (load.output_len - 1),
+    "e2el": lambda state, load: request_s(state.ttft_s, state.tpot_s, load.output_len),
 }
 
 

@@ -76,7 +76,7 @@ class Journal:
             if restart or file.tell() == 0:
                 journal._write(header)
             else:
-                journal._read(header, sweep)
+                journal._read(header)
         except BaseException:
             journal.close()
             raise
@@ -106,7 +106,7 @@ class Journal:
                 f"{str(self.path)!r} is not the journal of a sweep; choose another --journal"
             )
 
-    def _read(self, header: dict[str, object], sweep: Sweep) -> None:
+    def _read(self, header: dict[str, object]) -> None:
         self._file.seek(0)
         number = 0
         while True:
@@ -119,7 +119,7 @@ class Journal:
             entry = _parsed(line) if whole else None
             if number == 1:
                 if whole or not BEGIN.startswith(line[: len(BEGIN)]):
-                    self._check_header(entry, header, sweep)
+                    self._check_header(entry, header)
                 else:
                     # Killed while the first line was written: nothing was finished.
                     self._file.truncate(0)
@@ -138,9 +138,7 @@ class Journal:
                 self._found(index, start, entry)
             self._end = self._file.tell()
 
-    def _check_header(
-        self, found: dict[str, object] | None, wanted: dict[str, object], sweep: Sweep
-    ) -> None:
+    def _check_header(self, found: dict[str, object] | None, wanted: dict[str, object]) -> None:
         name = repr(str(self.path))
         if found is None or found.get("specsim_sweep") != FORMAT:
             raise FormatError(f"{name} is not the journal of a sweep; choose another --journal")

@@ -16,7 +16,7 @@ from specsim.analytic.compare import compared
 from specsim.analytic.intervals import interval_of
 from specsim.analytic.open import OpenState
 from specsim.analytic.system import System
-from specsim.analytic.workload import Workload
+from specsim.analytic.workload import Workload, request_s
 from specsim.errors import CapacityError, UsageError
 from specsim.jsonable import Jsonable
 from specsim.units import rounded
@@ -83,13 +83,6 @@ def draft_lengths(system: System, longest: int | None = None) -> list[int]:
     it those up to LONGEST or the system's own. A tree has only its own."""
     most = max(LONGEST, system.setup.k) if longest is None else longest
     return [k for k in system.setup.draft_lengths(system.engine, most) if k <= most]
-
-
-def decode_step_s(system: System, seqs: int, context: float, *, drafting: bool = True) -> float:
-    """Seconds of a decode step of `seqs` sequences. drafting False: speculation is on but k is 0
-    in this step, so the drafter only keeps its cache up to date."""
-    shape = system.decode_shape(seqs, context)
-    return system.decode_step_s(shape if drafting else shape.bare())
 
 
 def mean_gates(gates: Mapping[str, float]) -> tuple[str, ...]:
@@ -181,7 +174,7 @@ def gate_values(
     """Means that gates are held against, by metric."""
     return {
         "ttft": ttft_s, "tpot": tpot_s, "queue": queue_s, "itl": tpot_s * tokens_per_step,
-        "e2el": ttft_s + tpot_s * (output_len - 1),
+        "e2el": request_s(ttft_s, tpot_s, output_len),
         "stream_tok_s": 1 / tpot_s if tpot_s > 0 else math.inf,
         "output_tok_s": output_tok_s, "request_rate": request_rate,
     }

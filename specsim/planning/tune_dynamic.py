@@ -15,7 +15,6 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.jsonable import Jsonable
 from specsim.planning.flags import adaptive_config
-from specsim.planning.tune_choices import decode_step_s
 from specsim.search import first_between
 
 SWITCH_GAIN = 0.01  # a change of k that gains less than this is not worth a row
@@ -80,10 +79,10 @@ def dynamic_table(
     def rates(seqs: int) -> dict[int, float]:
         found = kept.get(seqs)
         if found is None:
-            found = {0: seqs / decode_step_s(longest, seqs, context, drafting=False)}
+            found = {0: seqs / longest.decoding_s(seqs, context, drafting=False)}
             for k in lengths:
                 side = system.with_(k=k)
-                found[k] = seqs * side.tokens_per_step / decode_step_s(side, seqs, context)
+                found[k] = seqs * side.tokens_per_step / side.decoding_s(seqs, context)
             kept[seqs] = found
         return found
 
@@ -118,7 +117,7 @@ def _point(
     context: float, fixed_k: int,
 ) -> BatchPoint:
     k = next(k for first, last, k in rows if first <= seqs <= last)
-    plain = seqs / decode_step_s(system.plain(), seqs, context)
+    plain = seqs / system.plain().decoding_s(seqs, context)
     return BatchPoint(
         seqs, k, found[k], plain, found[fixed_k] if fixed_k else plain, plain / found[0] - 1
     )

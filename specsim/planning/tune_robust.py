@@ -10,7 +10,7 @@ from typing import ClassVar
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.jsonable import Jsonable
-from specsim.planning.tune_choices import Candidate, OfferedLoad, decode_step_s, evaluate
+from specsim.planning.tune_choices import Candidate, OfferedLoad, evaluate
 from specsim.speculation.acceptance import Acceptance
 
 RANGE_POINTS = 5
@@ -152,7 +152,7 @@ def margins(
     sides = []
     for k in (0, *lengths):
         side = system.with_(k=k)
-        sides.append((k, side.tokens_per_step, decode_step_s(side, seqs, context)))
+        sides.append((k, side.tokens_per_step, side.decoding_s(seqs, context)))
     return tuple(
         Margin(k, more, tokens, step_s, more_tokens / tokens - 1, more_s / step_s - 1)
         for (k, tokens, step_s), (more, more_tokens, more_s) in pairwise(sides)

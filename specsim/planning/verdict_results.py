@@ -63,7 +63,7 @@ def of_tuning(
     answer = found.answers[0]
     rated = answer.load.rate is not None
     unit = "requests/s" if rated else "clients"
-    loads = tuple(_tuned(item, found, unmeasured) for item in found.answers)
+    loads = tuple(_tuned(item, unmeasured) for item in found.answers)
     lead = loads[0]
     if lead.decision == "unknown" and unmeasured is not None:
         offered = [item.load for item in found.answers]
@@ -78,7 +78,7 @@ def of_tuning(
     return verdict_of(loads, unit, system, found.workload, answer.flags, below, top)
 
 
-def _tuned(answer: LoadAnswer, found: TuningFigures, unmeasured: Unmeasured | None) -> LoadVerdict:
+def _tuned(answer: LoadAnswer, unmeasured: Unmeasured | None) -> LoadVerdict:
     """The best choice at one load where it drafts; else the one that comes closest."""
     load = amount_of(answer.load)
     best = answer.best

@@ -20,7 +20,7 @@ from specsim.errors import CapacityError, UsageError
 from specsim.model.counts import weight_bytes
 from specsim.options.groups import DeploymentOptions as Options
 from specsim.options.values import parse_contexts
-from specsim.planning.crossover import CrossoverFigures, crossover, first_above, grid_to
+from specsim.planning.crossover import CrossoverFigures, crossover, grid_to
 
 LOAD = Workload(1024, 256)
 
@@ -117,12 +117,6 @@ def test_the_grid_has_both_ends_and_no_gaps(limit: int) -> None:
     grid = grid_to(limit)
     assert grid[0] == 1 and grid[-1] == limit and grid == sorted(set(grid))
     assert all(b / a <= 2 for a, b in pairwise(grid))
-
-
-@pytest.mark.parametrize("start", [1, 2, 5, 64, 99, 100])
-def test_first_above_finds_the_first_of_a_rising_curve(start: int) -> None:
-    assert first_above(float, start - 0.5, 100) == start
-    assert first_above(float, 100.0, 100) is None
 
 
 # --- utilisation ---------------------------------------------------------------------------

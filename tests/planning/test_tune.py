@@ -20,7 +20,6 @@ from specsim.planning.tune import Offer, TuningFigures, tune
 from specsim.planning.tune_choices import (
     OfferedLoad,
     best_of,
-    decode_step_s,
     draft_lengths,
     evaluate,
 )
@@ -141,7 +140,7 @@ def test_the_rule_is_the_derivative_of_speed(qwen: System) -> None:
         for margin in margins(qwen, range(1, 9), seqs, 1000):
             def speed(k: int, seqs: int = seqs) -> float:
                 side = qwen.with_(k=k)
-                return side.tokens_per_step / decode_step_s(side, seqs, 1000)
+                return side.tokens_per_step / side.decoding_s(seqs, 1000)
 
             assert margin.pays == (speed(margin.next_k) > speed(margin.k))
 
@@ -169,7 +168,7 @@ def test_table_covers_every_batch_and_follows_the_best(qwen: System) -> None:
         side = qwen.with_(k=point.k)
         rates = {
             k: point.seqs * qwen.with_(k=k).tokens_per_step
-            / decode_step_s(qwen.with_(k=k), point.seqs, CHAT.mean_context)
+            / qwen.with_(k=k).decoding_s(point.seqs, CHAT.mean_context)
             for k in lengths
         }
         assert point.output_tok_s >= max(rates.values()) / (1 + SWITCH_GAIN) ** 2

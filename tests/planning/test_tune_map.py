@@ -15,7 +15,6 @@ from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
 from specsim.errors import UsageError
 from specsim.options.groups import DeploymentOptions as Options
-from specsim.planning.tune_choices import decode_step_s
 from specsim.planning.tune_dynamic import dynamic_table
 from specsim.planning.tune_map import DraftMap, MapCell, draft_map
 from specsim.report.doc import Doc
@@ -81,8 +80,8 @@ def test_an_idle_drafter_costs_the_steps_it_runs_in(llama: System, found: DraftM
     """One client, prompts computed elsewhere: TPOT is the step alone, k = 0 that of the table."""
     apart = replace(CHAT, computed_elsewhere=True)
     of = draft_map(llama, LENGTHS, apart, (1,), (1024,), None).cells[0]
-    rest = decode_step_s(llama, 1, apart.mean_context, drafting=False)
-    plain = decode_step_s(llama.plain(), 1, apart.mean_context)
+    rest = llama.decoding_s(1, apart.mean_context, drafting=False)
+    plain = llama.plain().decoding_s(1, apart.mean_context)
     assert of.at(0) == pytest.approx(plain / rest, rel=1e-9)
     assert of.at(0) < 1
     low, high = found.off_cost or (0.0, 0.0)
@@ -172,7 +171,7 @@ def test_lookups_are_priced_in_the_share_of_steps_that_draft() -> None:
     side = system(method="ngram", k=4)
     assert side.acceptance is not None
     seldom = side.with_(acceptance=replace(side.acceptance, draft_probability=0.2))
-    always, never = decode_step_s(side, 64, 1000), decode_step_s(side, 64, 1000, drafting=False)
-    assert decode_step_s(seldom, 64, 1000) == pytest.approx(0.2 * always + 0.8 * never)
+    always, never = side.decoding_s(64, 1000), side.decoding_s(64, 1000, drafting=False)
+    assert seldom.decoding_s(64, 1000) == pytest.approx(0.2 * always + 0.8 * never)
     given = side.with_(setup=replace(side.setup, draft_share=0.2), acceptance=seldom.acceptance)
     assert closed_loop(given, CHAT, 64) == closed_loop(seldom, CHAT, 64)

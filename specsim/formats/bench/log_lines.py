@@ -83,7 +83,7 @@ def _run(intervals: Sequence[SpecInterval], engine: str, origin: str) -> BenchRu
                 "covers the time since the Decode line before, and nothing ran in a part of it"
             )
     rates = pooled_positions(busy)
-    acceptance, notes = _acceptance(busy, engine, rates)
+    acceptance, notes = _acceptance(busy, rates)
     period = period_of(intervals) if engine == "vllm" else None
     found = step_yield(intervals, period)
     warnings += notes + _drafting_notes(busy, period, found)
@@ -164,7 +164,7 @@ def _mean(
 
 
 def _acceptance(
-    busy: Sequence[SpecInterval], engine: str, rates: tuple[float, ...]
+    busy: Sequence[SpecInterval], rates: tuple[float, ...]
 ) -> tuple[BenchAcceptance | None, list[str]]:
     counts = pooled_counts(busy)
     if counts is not None:
