@@ -151,7 +151,12 @@ def _parallel(row: Mapping[str, str], spec: ModelSpec, capacity_bytes: float) ->
     if tp is None:
         raise_if_unfit(spec, capacity_bytes)
         tp = 1
-    return Parallel(tp)
+    stated = _EXPERT_GPUS.search(row.get("notes") or "")
+    return Parallel(tp, 1 if stated is None else int(stated[1] or tp))
+
+
+# Experts over so many GPUs, or over all: "TP4/EP4", "TP4 EP1", "EP on".
+_EXPERT_GPUS = re.compile(r"\bEP(?: on\b|(\d+)\b)")
 
 
 def raise_if_unfit(spec: ModelSpec, capacity_bytes: float) -> None:

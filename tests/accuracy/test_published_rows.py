@@ -29,6 +29,16 @@ def test_a_row_becomes_a_system_and_its_measurements_in_seconds() -> None:
     assert (case.concurrency, case.acceptance_length, case.grade) == (4, 2.5, "A")
 
 
+@pytest.mark.parametrize(
+    ("notes", "over"),
+    [("digitised; EP on; pos-1 survival >0.70", 4), ("TP4/EP2; fp8 KV", 2), ("TP4 EP1; trees", 1),
+     ("STEP on", 1), ("", 1)],
+)
+def test_over_how_many_gpus_experts_are_split_stands_in_the_notes(notes: str, over: int) -> None:
+    case = row(target_model="Qwen3-30B-A3B", draft_model="", tp="4", notes=notes)
+    assert (case.system.parallel.tp, case.system.parallel.ep) == (4, over)
+
+
 def test_throughputs_are_read_by_their_meaning() -> None:
     rates = {"baseline_tpot_ms": "", "spec_tpot_ms": "", "speedup": "", "ttft_ms": "",
              "baseline_tok_s": "100", "spec_tok_s": "250"}

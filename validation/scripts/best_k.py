@@ -11,13 +11,11 @@
 What acceptance is given, and never the row's own measured speed:
   row      the acceptance length measured at that very k, on the row
   sister   the acceptance length of the same model, drafter and data set at that k on another row
-  curve    a published acceptance curve of the same checkpoint on other text
   client   S x predicted r of the same sweep's row with one client, used at its other loads
   catalog  the catalogue's acceptance of this model and method
   loads    what the least loads of the same sweep say, used at its other loads (AUTOSPEC, whose
            acceptance and device nobody states: see `k_sweeps`)
   all accepted  the best case, where nothing is known: judged only if predicted slower even so
-DSPARK's target is not in the catalogue; what stands in for it is said in `dspark_system`.
 --write puts the figures into validation/reports/best_k.md and best_k.json.
 """
 
@@ -35,17 +33,8 @@ from specsim.accuracy.lookups import SkipRow
 from specsim.accuracy.rows import PublishedCase, published_case
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.system import System
-from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
-from specsim.hardware.store import load_profile
-from specsim.latency.engine import find_engine
-from specsim.methods.base import SpecSetup
-from specsim.model.catalogue import find_drafter, find_model
-from specsim.model.feedforward import DenseMLP, MoE
-from specsim.model.mixers import Attention
-from specsim.model.spec import LayerGroup
-from specsim.model.weights import weight_format
-from specsim.ops.work import UNIFORM, Parallel
+from specsim.ops.work import UNIFORM
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.resolve import AcceptanceQuery, resolve
 
@@ -169,63 +158,25 @@ def mr122_sweep(rows: list[dict[str, str]]) -> dict[str, Any]:
     }
 
 
-def dspark_system() -> System:
-    """DeepSeek-V4-Pro is not in the catalogue. In its place: Kimi-K2, which has its width, depth
-    and 384 experts, with experts of 3072 in 4 bits of which 6 are chosen (the sizes of V4-Pro,
-    recalled: 1.55 T of expert weights), and a DSpark head of five dense layers of that width. Its
-    compressed attention is priced as plain latent attention, which costs more."""
-    kimi = find_model("kimi-k2-instruct")
-    fp4 = weight_format("mxfp4_w4a8")
-
-    def pro(group: LayerGroup) -> LayerGroup:
-        if isinstance(group.ffn, MoE):
-            return replace(
-                group,
-                ffn=replace(group.ffn, intermediate=3072, top_k=6, shared_intermediate=3072,
-                            weight=fp4),
-            )
-        return group
-
-    spec = replace(kimi, name="DeepSeek-V4-Pro (stand-in)", layers=tuple(map(pro, kimi.layers)))
-    head = find_drafter("DSpark-Qwen3.6-27B")
-    drafter = replace(
-        head, name="DSpark of V4-Pro (assumed)", hidden=spec.hidden, vocab=spec.vocab,
-        draft_vocab=spec.vocab, fc_in=5 * spec.hidden, fc_out=spec.hidden, block_size=8,
-        layers=(LayerGroup(5, Attention(64, 8, 128), DenseMLP(18432), 2 * spec.hidden),),
-        extra_matrices=((256, spec.vocab),), lookup_weights=256 * spec.vocab, target=spec.name,
-    )
-    return System(
-        spec, load_profile("b300"), find_engine("vllm"), Parallel(8, 8), kv_dtype="fp8",
-        setup=SpecSetup("dspark", 7, drafter),
-    )
-
-
 def dspark_sweeps(rows: list[dict[str, str]]) -> list[Sweep]:
-    """Best k by concurrency. Acceptance: the published curve of the same checkpoint (GOLDAL,
-    SPEED-Bench coding); the rows are on SPEED-Bench qualitative."""
-    curve = {
-        int(r["k"]): float(r["mean_accepted_length"])
-        for r in rows
-        if r["set_id"] == "GOLDAL" and r["method"] == "dspark" and int(r["k"]) <= 7
-        and r["target_model"].startswith("DeepSeek-V4-Pro")
-    }
-    accepted = Acceptance.from_curve(curve, tolerance=0.2)
-    base = dspark_system().with_(acceptance=accepted)
-    workload = Workload(256, 1024, name="SPEED-Bench qualitative")
+    """Best k by concurrency. Acceptance: the catalogue's of that checkpoint on SPEED-Bench at
+    temperature 1, as the rows were measured; known is its curve on the coding part alone."""
     found: dict[int, Sweep] = {}
     for row in rows:
+        case = case_of(row) if row["set_id"] == "DSPARK" and row["k"].isdigit() else None
         speed = number(row["spec_tok_s"])
-        if row["set_id"] != "DSPARK" or not row["k"].isdigit() or speed is None:
+        if case is None or speed is None:
             continue
-        clients = int(row["batch_or_concurrency"])
-        sweep = found.setdefault(
-            clients,
-            Sweep("DSPARK", f"{row['target_model']} dspark {clients} clients", "curve",
-                  load=clients),
+        query = AcceptanceQuery(
+            row["target_model"], "dspark", work=row["dataset"].split()[0], temperature=1.0
         )
-        side = base.with_(k=int(row["k"]))
+        clients, k = case.concurrency, case.system.setup.k
+        sweep = found.setdefault(clients, Sweep(
+            "DSPARK", f"{row['target_model']} dspark {clients} clients", "catalog", load=clients,
+        ))
+        system = case.system.with_(acceptance=resolve(query, k).acceptance)
         sweep.measured[row["k"]] = speed
-        sweep.predicted[row["k"]] = closed_loop(side, workload, clients).output_tok_s
+        sweep.predicted[row["k"]] = closed_loop(system, case.workload, clients).output_tok_s
     return [found[clients] for clients in sorted(found)]
 
 
@@ -415,9 +366,8 @@ def text_of(found: Mapping[str, Any]) -> str:
         "",
         "AUTOSPEC states no device, lengths or acceptance: it ranks draft lengths on eight H200",
         "(assumed), above two clients with the acceptance that the least loads tell (`k_sweeps`).",
-        "DSPARK's target and drafter are stand-ins (see `dspark_system`). MR122: k = 2 stays best",
-        f"while at most {mr122['third_at_most']:.2f} of the steps accept three drafts (0.60 accept "
-        "two).",
+        f"MR122: k = 2 stays best while at most {mr122['third_at_most']:.2f} of the steps accept "
+        "three drafts (0.60 accept two).",
         "",
     ]
     rows = []

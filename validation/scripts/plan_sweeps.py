@@ -2,7 +2,7 @@
 
 A sweep is all rows of one source that differ in the drafting alone: target, GPUs, engine, data set,
 lengths and load are the same. Plain decoding is one of its choices where the rows state its speed.
-AUTOSPEC and DSPARK, whose systems no row states in full, are those of `k_sweeps` and `best_k`.
+AUTOSPEC, whose system no row states in full, is that of `k_sweeps`.
 
 What a replay may know of a sweep before its first run: the engine profile as fitted without the
 sweep's source (where it took part in the fit), widths of the priors computed without it, and the
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from unittest.mock import patch
 
-from best_k import case_of, dspark_system, number
+from best_k import case_of
 from common import PUBLISHED, PUBLISHED_2, read_csv
 from fewshot_priors import placed, without
 from k_sweeps import _ASKED, AutoSpec
@@ -29,7 +29,6 @@ from specsim.calibrate.fewshot import FewShotPoint
 from specsim.errors import SpecSimError
 from specsim.speculation import acceptance_catalogue
 from specsim.speculation import resolve as resolver
-from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.resolve import AcceptanceQuery, acceptance_spread, resolve
 from specsim.speculation.trees import eagle_tree_acceptance
 
@@ -145,30 +144,10 @@ def autospec_sweeps(rows: Iterable[dict[str, str]]) -> list[PlanSweep]:
     return found
 
 
-def dspark_sweeps(rows: Iterable[dict[str, str]]) -> list[PlanSweep]:
-    """DSPARK on the stand-ins of `best_k`; plain decoding where a row states it."""
-    base = dspark_system().with_(acceptance=Acceptance.from_mean_length(3.0, 7))
-    workload, found = Workload(256, 1024, name="SPEED-Bench qualitative"), {}
-    for row in rows:
-        speed = number(row["spec_tok_s"])
-        if row["set_id"] != "DSPARK" or not row["k"].isdigit() or speed is None:
-            continue
-        clients = int(row["batch_or_concurrency"])
-        sweep = found.setdefault(clients, PlanSweep(
-            "DSPARK", f"{row['target_model']} load {clients}", "output_tok_s"))
-        case = PublishedCase(row["id"], "DSPARK", row["grade"], base.with_(k=int(row["k"])),
-                             workload, clients)
-        plain = number(row["baseline_tok_s"])
-        if plain and not sweep.arms:
-            sweep.arms.append(Arm("plain", replace(case, system=base.plain()), plain))
-        sweep.arms.append(Arm(f"dspark k={row['k']}", case, speed))
-    return list(found.values())
-
-
 def all_sweeps() -> list[PlanSweep]:
     rows, more = read_csv(PUBLISHED), read_csv(PUBLISHED_2)
-    found = [s for s in row_sweeps([*rows, *more]) if s.set_id not in ("AUTOSPEC", "DSPARK")]
-    return [*found, *dspark_sweeps(rows), *autospec_sweeps(more)]
+    found = [s for s in row_sweeps([*rows, *more]) if s.set_id != "AUTOSPEC"]
+    return [*found, *autospec_sweeps(more)]
 
 
 # --- what is known before the first run -----------------------------------------------------------
