@@ -5,9 +5,10 @@ do not split it (`latency.unsplit`), and verify steps of latent attention that n
 the latents, by FlashMLA, FlashAttention 3, FlashInfer's and TensorRT-LLM's kernels: on Hopper and
 data-centre Blackwell. Elsewhere (`latent_verify` of an engine) a step of several queries is
 
-* `expanded`, vLLM before 0.31 on Ampere, Ada, RTX Blackwell, and under ROCm without AITER. Read
-  from the wheels of 0.12.0, 0.25.1, 0.27.0 and 0.30.0 (Apache-2.0; v1/attention/backends/mla/
-  triton_mla.py, model_executor/layers/attention/mla_attention.py): Triton MLA decodes single
+* `expanded`, vLLM before 0.31 on Ampere, Ada, RTX Blackwell, and under ROCm without AITER; before
+  0.15 on data-centre Blackwell as well. Read from the wheels of 0.12.0, 0.14.0 to 0.17.1, 0.25.1,
+  0.27.0 and 0.30.0 (Apache-2.0; platforms/cuda.py, v1/attention/backends/mla/triton_mla.py and
+  cutlass_mla.py, model_executor/layers/attention/mla_attention.py): their kernels decode single
   queries only (query_len_support, reorder_batch_threshold 1), so verified rows are prompts behind a
   cached prefix. All latents of the context are gathered and multiplied by kv_b_proj, keys put
   together with their rotary part, values padded to the width of keys (FlashAttention 2 takes no
@@ -42,7 +43,7 @@ from specsim.model.mixers import Attention, LatentAttention
 from specsim.model.spec import ModelSpec
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
-from specsim.ops.shapes import AttentionDecode, LatentDecode
+from specsim.ops.shapes import AttentionDecode, LatentDecode, LatentPrefill
 from specsim.roofline import compute_peak
 from specsim.roofline.dispatch import op_time
 from specsim.units import DTYPE_BYTES
@@ -141,25 +142,28 @@ def latent_verify_s(
         return seconds(op.called(shape._replace(apart=True), op.count))
     heads, keys = shape.heads, layer.qk_nope_head_dim + layer.qk_rope_head_dim
     values, latent = layer.v_head_dim, shape.kv_lora_rank + shape.rope_dim
-    tokens = shape.seqs * (shape.ctx + shape.q_len)
-    up = heads * (layer.qk_nope_head_dim + values)
-    moved = (
+    ctx = shape.ctx + shape.q_len
+    tokens, up = shape.seqs * ctx, heads * (layer.qk_nope_head_dim + values)
+    flash2 = profile.arch in engine.flash2_arches
+    moved = [
         latent * (DTYPE_BYTES[shape.fmt] + ACT_BYTES),  # gathered
         ACT_BYTES * heads * (layer.qk_nope_head_dim + keys),  # keys put together
-        ACT_BYTES * heads * (values + keys),  # values padded
-    )
+    ]
+    if flash2:
+        moved.append(ACT_BYTES * heads * (values + keys))  # values padded
     expanded_s = seconds(gemm("kv_b", tokens, up, shape.kv_lora_rank, layer.weight))
     expanded_s += sum(seconds(elementwise("expand", tokens * each)) for each in moved)
-    full = AttentionDecode(
-        shape.seqs, shape.q_len, heads, heads, keys, shape.ctx + shape.q_len
-    )
-    call, peak = OpCost("attn", full), compute_peak(profile, "bf16")
+    full = AttentionDecode(shape.seqs, shape.q_len, heads, heads, keys, ctx)
+    peak = compute_peak(profile, "bf16")
+    if flash2:
+        return expanded_s + flash2_attention_s(OpCost("attn", full), profile.sms, peak)
     if profile.arch in engine.rocm_arches:
         s_per_token = keys * 4 * ROCM_ROWS * profile.sms / peak
-        walked_s = decode_tokens(full, 1, floor(profile.sms)) * s_per_token
-    else:
-        walked_s = flash2_attention_s(call, profile.sms, peak)
-    return expanded_s + walked_s
+        return expanded_s + decode_tokens(full, 1, floor(profile.sms)) * s_per_token
+    rows = ceil(shape.q_len / ROCM_ROWS) * ROCM_ROWS  # whole tiles of queries
+    return expanded_s + seconds(
+        OpCost("attn", LatentPrefill(rows, shape.ctx, heads, keys, values, shape.seqs))
+    )
 
 
 def extend_attention_s(op: OpCost, profile: HardwareProfile) -> float:
