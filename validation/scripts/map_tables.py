@@ -13,7 +13,6 @@ from specsim.accuracy.lookups import number
 from specsim.accuracy.rows import PublishedCase, published_case
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.system import System
-from specsim.planning.tune_choices import decode_step_s
 from specsim.sim.build import Deployment
 from specsim.sim.loads import OpenLoop
 from specsim.sim.policies.choice import parse_policy
@@ -116,10 +115,10 @@ def rest_cells(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
         kv = "fp8" if row["set_id"] == "DEPTHR" and row["isl"] == "150" else case.system.kv_dtype
         system = unseen(case.system.with_(kv_dtype=kv), "depthchart", without)
         clients, context = int(row["batch_or_concurrency"]), float(row["isl"]) + 128
-        rest = decode_step_s(system, clients, context, drafting=False)
+        rest = system.decoding_s(clients, context, drafting=False)
         out.append({
             "row": row["id"], "clients": clients, "context": int(row["isl"]),
             "measured": tpots[1] / tpots[0] - 1,  # type: ignore[operator]
-            "predicted": rest / decode_step_s(system.plain(), clients, context) - 1,
+            "predicted": rest / system.plain().decoding_s(clients, context) - 1,
         })
     return out
