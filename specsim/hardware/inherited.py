@@ -25,6 +25,10 @@ _ALIKE = {"turing": "ada", "ampere": "ada"}
 # SGLang on Triton, there and on AMD. On Blackwell and Ada it was measured as with other heads.
 _WIDEST = "attn_decode.bf16.hd512"
 _WIDEST_TRITON = (f"{_WIDEST}@", "attn_prefill.hd512@")
+# Prompts in 8 bits and TensorRT-LLM's: of Hopper's kernels too.
+_OF_THE_ARCHITECTURE = (
+    _WIDEST, "attn_prefill.fp8", "attn_prefill@trtllm", "attn_prefill.fp8@trtllm",
+)
 _NO_TRITON = ("ada", "blackwell", "blackwell-consumer")
 _PRODUCTS = ("gemm", "moe")
 _FRACTIONS = ("peak_frac", "wide_frac", "narrow_frac")
@@ -37,7 +41,7 @@ def inherited_tables(
     tables = {}
     alike = parent.arch in (arch, _ALIKE.get(arch))
     for name, table in parent.kernels.items():
-        if (name == _WIDEST and not alike) or (
+        if (name in _OF_THE_ARCHITECTURE and not alike) or (
             name.startswith(_WIDEST_TRITON) and arch in _NO_TRITON
         ):
             continue

@@ -85,7 +85,6 @@ _PARAM_RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
     (("chain_gain", "crowded", "fill_power", "passes", "routing_shape", "unaligned"), 0.01, 100.0,
      "(dimensionless)"),
 )
-_SERVED_BY = {"attn_prefill.fp8": "attn_prefill"}  # one dtype's kernels: those of all dtypes
 _FREE_RANGE = (-1e18, 1e18, "(dimensionless)")
 
 
@@ -338,11 +337,10 @@ def _kernels(
 
 def _kept(name: str, own: Mapping[str, object], alike: bool) -> bool:
     """Whether an inherited table stands beside the device's own: what was measured on this device
-    goes before another device's kernels of one engine, or of one dtype where the device's table
-    serves all, but not before those of the same architecture, unless links made them so."""
+    goes before another device's kernels of one engine, but not before the engine's kernels on the
+    same architecture, unless links made them what they are."""
     family, engine, _ = name.partition("@")
-    base = _SERVED_BY.get(family, family)
-    if (base == family and not engine) or not (base in own or family in own):
+    if not engine or family not in own:
         return True
     return alike and not family.startswith("all_reduce")
 
