@@ -99,10 +99,6 @@ def searched(options: CapacityOptions, *, bar: bool) -> CapacityFigures:
             f"no SLO limits waiting, so {WAITING_GATE}={WAITING_LIMIT_S:g} is added: nothing "
             "else would bound the load"
         )
-    if options.model is None:
-        raise UsageError(
-            "a MODEL is needed (or a --command or --scenario that names one); see `specsim models`"
-        )
     wishes = _wishes(options, gates, demand, scenario)
     request = build_request(options)
     shape = _shape(options, request.workload, scenario)

@@ -4,7 +4,6 @@ from specsim.api.deployment import build_request, refused
 from specsim.api.functions import python_function
 from specsim.api.results import Decided, DeployedAs
 from specsim.api.verdicts import deployment_of, served_names
-from specsim.errors import UsageError
 from specsim.jsonable import Key
 from specsim.options.analytic import CrossoverOptions
 from specsim.options.declare import repeat
@@ -30,8 +29,6 @@ class Crossover(Decided, planning.CrossoverFigures, DeployedAs):
 def run(options: CrossoverOptions) -> Crossover:
     """Compare ordinary and speculative decoding of `model` while concurrency, or with `rates` the
     rate of requests, grows."""
-    if options.model is None and options.command is None:
-        raise UsageError("a MODEL is needed; `specsim models` lists them")
     request = build_request(options, unknown=True)
     if request.unknown is not None:
         raise refused(request.unknown)

@@ -93,8 +93,7 @@ def build_request(
     chosen = _chosen(options, given) if choose else None
     options = options if chosen is None else options.but(method=chosen)
     found = _built(options, warnings)
-    asked = options.method or options.draft or options.speculative_config
-    if found.unknown is not None and asked and not unknown:
+    if found.unknown is not None and options.asks_to_draft and not unknown:
         raise refused(found.unknown)
     return found
 
@@ -116,8 +115,7 @@ def refused(unknown: System) -> UsageError:
 def _chosen(options: DeploymentOptions, load: OptionSet) -> str | None:
     """Of the methods with a known acceptance the fastest at the first load asked for, where the
     options leave the method open; None where they do not, or nothing is known."""
-    drafting = (options.method, options.draft, options.speculative_config)
-    if options.acceptance_flags or any(given is not None for given in drafting):
+    if options.acceptance_flags or options.asks_to_draft:
         return None
     spec, engine = _model(options), find_engine(options.engine)
     rate, clients = getattr(load, "rate", None), getattr(load, "concurrency", None)
@@ -141,7 +139,11 @@ def _chosen(options: DeploymentOptions, load: OptionSet) -> str | None:
 
 
 def _model(options: DeploymentOptions) -> ModelSpec:
-    spec = load_model(str(options.model or ""), formats_needed=options.weights is None)
+    if options.model is None:
+        raise UsageError(
+            "a MODEL is needed, or a --command that starts one; `specsim models` lists them"
+        )
+    spec = load_model(str(options.model), formats_needed=options.weights is None)
     return spec if options.weights is None else variant(spec, options.weights)
 
 

@@ -9,7 +9,6 @@ from specsim.api.deployment import build_request
 from specsim.api.functions import python_function
 from specsim.api.results import Deployed, Result, flat
 from specsim.api.verdicts import deployment_of
-from specsim.errors import UsageError
 from specsim.jsonable import Key, picked
 from specsim.latency.breakdown import StepLatency
 from specsim.options.analytic import ExplainOptions
@@ -85,13 +84,11 @@ class Explanation(Result, Deployed):
 
 def run(options: ExplainOptions) -> Explanation:
     """Show where the time of a decode step of `model` goes, at one or several `concurrency`."""
-    if options.model is None and options.command is None:
-        raise UsageError("explain needs a MODEL or a --command; `specsim models` lists them")
     request = build_request(options, unknown=True)
-    deployment = deployment_of(options)
-    asked = deployment.method or deployment.draft or deployment.speculative_config
+    system = request.system
     # What a step costs does not wait for what is accepted.
-    system = request.unknown if request.unknown is not None and asked else request.system
+    if request.unknown is not None and deployment_of(options).asks_to_draft:
+        system = request.unknown
     batches = parse_concurrency(options.concurrency, (1,))
     limit = running_limit(system, request.workload)
     context = request.workload.mean_context

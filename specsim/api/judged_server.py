@@ -34,8 +34,7 @@ class JudgedServer:
     def of(cls, options: DeploymentOptions) -> "JudgedServer":
         """Check the options. UsageError and its kin as for `specsim predict`."""
         assumed = bool(options.acceptance_flags)
-        asked = (options.method is not None or options.speculative_config is not None
-                 or options.draft is not None)
+        asked = options.asks_to_draft
         if asked and not is_plain(options.method) and not assumed and not _synthetic(options):
             checked = options.but(acceptance_rate=PLACEHOLDER_RATE)
         else:

@@ -62,8 +62,6 @@ class Pareto(Result, planning.ParetoFigures, Deployed):
 
 def run(options: ParetoOptions, bar: bool = False) -> Pareto:
     """Every combination of draft length, GPUs, formats and limits for `model`."""
-    if options.model is None:
-        raise UsageError("a MODEL is needed; `specsim models` lists them")
     speeds = [] if options.at is None else parse_speeds(options.at)
     if options.price_per_gpu_hour is not None and not speeds:
         raise UsageError("--price-per-gpu-hour prices the tokens at a speed; give --at, too")

@@ -95,8 +95,6 @@ def prepared(
 ) -> tuple[DeploymentRequest, Workload, Apart | None]:
     """The deployment, its load and what computes the prompts, checked. unknown: as of
     `build_request`."""
-    if options.model is None and options.command is None:
-        raise UsageError("a MODEL is needed; `specsim models` lists them")
     request = build_request(options, unknown=unknown)
     load = replace(
         _varied(request.workload, options), requests_per_client=options.requests_per_client

@@ -72,9 +72,7 @@ def _with_measured(options: DeploymentOptions, evidence: Evidence) -> Deployment
             method = method_name(evidence.method)
         except UsageError:  # an engine's own word for it
             method = None
-    length = evidence.acceptance_length
-    if length is None and evidence.acceptance_rate is not None and k:
-        length = 1 + k * evidence.acceptance_rate
+    length = evidence.length_at(k) if k else evidence.acceptance_length
     if length is not None and k:
         length = min(max(1.0, length), k + 1.0)
     share = evidence.draft_share

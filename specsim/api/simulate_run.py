@@ -67,8 +67,6 @@ def checked_load(options: SimulateOptions) -> CheckedLoad:
     if scenario is not None:
         options, gates = _of_scenario(options, scenario)
     steps_wanted = check_exports(options)
-    if options.model is None:
-        raise UsageError("a MODEL is needed (or a --scenario that names one); see `specsim models`")
     request = build_request(options)
     if scenario is not None:
         assert options.duration is not None and options.warmup is not None

@@ -75,8 +75,6 @@ def _contexts(options: TuneOptions, own: int, loads: int) -> list[int]:
 
 def run(options: TuneOptions, bar: bool = False) -> Tuning:
     """Choose method and draft length of `model` for every load (`concurrency=` or `rate=`)."""
-    if options.model is None and options.command is None:
-        raise UsageError("tune needs a MODEL or a --command; `specsim models` lists them")
     loads = loads_of(options)
     gates = {} if options.slo is None else parse_slo(str(options.slo))
     if options.slo is not None and not gates:

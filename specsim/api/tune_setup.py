@@ -46,7 +46,7 @@ def build_offer(asked: TuneOptions) -> Offer:
         given = options.acceptance_flags
     base = build_request(options.plain())
     base = replace(base, workload=_mean_workload(shares, base.workload))
-    named = options.method or options.draft or options.speculative_config
+    named = options.asks_to_draft
     names = _methods(asked.methods, options)
     requests: list[DeploymentRequest] = []
     skipped: list[tuple[str, str]] = []
@@ -61,7 +61,7 @@ def build_offer(asked: TuneOptions) -> Offer:
             if names is None and not find_method(name).servable:
                 continue
             _try(options, name, requests, skipped)
-    requests, unknown = _apart(requests, names is not None or bool(named), skipped)
+    requests, unknown = _apart(requests, names is not None or named, skipped)
     systems = tuple(r.system for r in requests if r.system.speculative)
     for system in systems:
         if not draft_lengths(system, asked.max_k):

@@ -15,6 +15,7 @@ the steps is taken (`running_from` says which):
 
 from dataclasses import dataclass, fields
 
+from specsim.calibrate.fewshot_bench import ONE_TOKEN
 from specsim.formats.bench.record import BenchRun, Stat
 from specsim.jsonable import taken
 
@@ -71,8 +72,14 @@ class Evidence:
         if self.acceptance_length is not None or self.acceptance_rate is not None:
             return True
         if self.tokens_per_step is not None:
-            return self.tokens_per_step > 1.05
+            return self.tokens_per_step > ONE_TOKEN
         return None
+
+    def length_at(self, k: int) -> float | None:
+        """The acceptance length with k drafts: as counted, else by the rate."""
+        if self.acceptance_length is None and self.acceptance_rate is not None:
+            return 1 + k * self.acceptance_rate
+        return self.acceptance_length
 
     @property
     def yield_per_step(self) -> float | None:

@@ -234,11 +234,8 @@ class Predictor:
 
 def measured_acceptance(evidence: Evidence, k: int) -> Acceptance | None:
     """What was measured, at least k positions long; None when the evidence holds none."""
-    width, length = evidence.num_speculative_tokens or k, evidence.acceptance_length
-    if length is None and evidence.acceptance_rate is not None:
-        length = 1 + width * evidence.acceptance_rate
-    source = f"measured: {evidence.source}"[:200]
-    found = Acceptance.counted(evidence.per_position, length, width, source)
+    width, source = evidence.num_speculative_tokens or k, f"measured: {evidence.source}"[:200]
+    found = Acceptance.counted(evidence.per_position, evidence.length_at(width), width, source)
     return found and found.at(max(k, found.positions))
 
 

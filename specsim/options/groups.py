@@ -129,6 +129,12 @@ class ServerOptions(
                     )
         return self
 
+    @property
+    def asks_to_draft(self) -> bool:
+        """Whether a method is named (`none` too), or what tells it."""
+        return any(given is not None for given in (
+            self.method, self.draft, self.speculative_config))
+
 
 class AcceptanceRatesOptions(OptionSet, section="Acceptance"):
     """Forms of acceptance besides its length; one of all may be given."""

@@ -7,25 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import outcome as run
 from thinned import slow
 
-from specsim.commands import main, one_line
+from specsim.commands import one_line
 
 ROOT = Path(__file__).resolve().parents[2]
 QWEN, LLAMA = "qwen3.6-27b", "llama-3.1-8b"
 SC = "--speculative-config"
-
-
-def run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
-) -> tuple[int, str, str]:
-    """(exit code, stdout, stderr) of one command line, in this process."""
-    monkeypatch.setattr(sys, "argv", ["specsim", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    code = stop.value.code
-    return (code if isinstance(code, int) else 0), out, err
 
 
 def refused(
@@ -217,7 +206,7 @@ def test_predict_refuses(
     [
         ("name --method eagle3 with --acceptance-length", ("crossover", "qwen2.5-7b")),
         ("no speculation to compare", ("crossover", "qwen2.5-7b", "--method", "none")),
-        ("explain needs a MODEL", ("explain",)),
+        ("a MODEL is needed", ("explain",)),
         ("is not in the catalogue", ("explain", "nosuch")),
         ("--concurrency has 'x'", ("explain", QWEN, "--concurrency", "x")),
         ("unknown GPU 'nosuch'", ("gpus", "nosuch")),

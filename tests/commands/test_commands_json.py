@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
-
-from specsim.commands import app
+from command_line import answer
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
@@ -16,9 +14,7 @@ QWEN = ("predict", "qwen3.6-27b", "--weights", "fp8", "--acceptance-length", "3.
 
 
 def run(*arguments: str) -> Any:
-    result = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
-    assert result.exit_code == 0
-    return json.loads(result.stdout, parse_constant=_refuse)
+    return json.loads(answer(*arguments, "--json"), parse_constant=_refuse)
 
 
 def _refuse(name: str) -> None:

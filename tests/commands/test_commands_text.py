@@ -6,20 +6,13 @@ import re
 import shlex
 
 import pytest
-from typer.testing import CliRunner
+from command_line import answer as run
 
-from specsim.commands import app
 from specsim.report.layout import command_lines, table_lines, wrapped
 from specsim.report.tables import Table, bar, in_unit, interval, number, one_unit, to_csv, to_json
 from specsim.units import BYTES, TIME, counted, seconds, size, work
 
 QWEN = ("qwen3.6-27b", "--weights", "fp8", "--acceptance-length", "3.18")
-
-
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
-    assert result.exit_code == 0
-    return result.stdout
 
 
 def test_predict_states_its_assumptions_and_answers() -> None:

@@ -3,13 +3,13 @@ control characters, outputs that would replace inputs. One line, exit code 2, no
 
 import json
 import os
-import sys
 import tracemalloc
+from functools import partial
 from pathlib import Path
 
 import pytest
+from command_line import outcome
 
-from specsim.commands import main
 from specsim.errors import FormatError
 from specsim.formats.bench import read_bench
 from specsim.formats.traces import read_trace
@@ -24,15 +24,7 @@ METRICS = DATA / "vllm_metrics_ngram3.prom"
 @pytest.fixture
 def call(capsys, monkeypatch):
     """(exit code, stdout, stderr) of a command line."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["specsim", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return stop.value.code, out, err
-
-    return run
+    return partial(outcome, capsys, monkeypatch)
 
 
 def refused(found, *words):

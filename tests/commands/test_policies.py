@@ -2,9 +2,11 @@
 
 import json
 import math
+from functools import partial
 from typing import Any
 
 import pytest
+from command_line import answer
 from typer.testing import CliRunner
 
 import specsim
@@ -16,10 +18,7 @@ SHORT = ("--input-len", "200", "--output-len", "60", "--range-ratio", "0.5")
 LOAD = (*MODEL, *SHORT, "--concurrency", "48", "--requests", "150", "--replications", "3")
 
 
-def call(*arguments: str) -> str:
-    found = CliRunner().invoke(app, ["policies", *arguments])
-    assert found.exit_code == 0, (found.output, found.exception)
-    return found.stdout
+call = partial(answer, "policies")
 
 
 def compared(*policies: str, load: tuple[str, ...] = LOAD) -> dict[str, Any]:

@@ -15,6 +15,10 @@ import pytest
 pytest.importorskip("aiohttp", reason="the client needs aiohttp")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client"))
 
+from functools import partial
+
+from command_line import outcome
+
 import specsim
 from fake_server import FakeServer
 from specsim.api import quick as quick_run
@@ -38,15 +42,7 @@ def no_gpu_here(monkeypatch):
 @pytest.fixture
 def call(capsys, monkeypatch):
     """(exit code, stdout, stderr) of a command line."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["specsim", "quick", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return run
+    return partial(outcome, capsys, monkeypatch, "quick")
 
 
 @pytest.fixture

@@ -6,15 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
-
-from specsim.commands import app
+from command_line import answer
 
 
 def run(*arguments: str) -> Any:
-    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+    return json.loads(answer(*arguments))
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ import statistics
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import answer
 from typer.testing import CliRunner
 
 from specsim.api.deployment import build_request
@@ -33,11 +35,7 @@ FIGURES = (
 )
 
 
-def call(*arguments: str) -> str:
-    """stdout of a command that must succeed, in this process."""
-    found = CliRunner().invoke(app, ["simulate", *arguments])
-    assert found.exit_code == 0, (found.output, found.exception)
-    return found.stdout
+call = partial(answer, "simulate")
 
 
 def figures(*arguments: str) -> dict[str, Any]:

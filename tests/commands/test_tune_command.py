@@ -85,7 +85,7 @@ def test_errors_are_one_line() -> None:
     assert "starts no server" in run("tune", "--command", "ls -l", code=2)
     assert "contradicts --command" in run("tune", "--command", SERVE, "--max-num-seqs", "32",
                                           code=2)
-    assert "needs a MODEL or a --command" in run("tune", code=2)
+    assert "a MODEL is needed, or a --command" in run("tune", code=2)
     assert "--slo is empty" in run("tune", "qwen3.6-27b", "--slo", ",", code=2)
 
 

@@ -14,9 +14,12 @@ import pytest
 pytest.importorskip("aiohttp", reason="the client needs aiohttp")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client"))
 
+from functools import partial
+
+from command_line import outcome
+
 import specsim
 from fake_server import FakeServer
-from specsim.commands import main
 
 DATA = Path(__file__).resolve().parents[1] / "formats" / "data"
 CPU = ("--gpu", "cpu-generic")
@@ -27,15 +30,7 @@ C4 = str(DATA / "vllm_ngram3_codeedit_c4.json")
 @pytest.fixture
 def call(capsys, monkeypatch):
     """(exit code, stdout, stderr) of a command line."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["specsim", "validate", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return run
+    return partial(outcome, capsys, monkeypatch, "validate")
 
 
 def live(server, *arguments):

@@ -10,12 +10,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from command_line import answer as call
 from thinned import slow, some
-from typer.testing import CliRunner
 
 from diagnose_helpers import GOOD, Counters, serving
 from specsim.api import watch as watch_run
-from specsim.commands import app
 from specsim.diagnose.scrape import ScrapeError
 from specsim.errors import FormatError, SpecSimError, UsageError
 from specsim.options.measured import WatchCommand
@@ -23,14 +22,6 @@ from specsim.options.values import parse_duration
 
 DATA = Path(__file__).parents[1] / "formats" / "data"
 LLAMA = ("llama-3.1-8b", "--gpu", "h100", "--method", "eagle3")
-
-
-def call(*words):
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 def found(*words):

@@ -1,23 +1,18 @@
 """`specsim import` as a user calls it."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from command_line import answer
 
-from specsim.commands import app
 from specsim.errors import FormatError, UsageError
 
 DATA = Path(__file__).parent / "data"
 
 
-def call(*words: str) -> str:
-    result = CliRunner().invoke(app, ["import", *words])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
+call = partial(answer, "import")
 
 
 def test_one_file_is_named_and_shown() -> None:

@@ -1,10 +1,12 @@
 """`specsim capacity` end to end, on loads small enough for a test."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import answer
 from typer.testing import CliRunner
 
 from specsim.analytic.system import System
@@ -57,10 +59,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def run(*words: str) -> str:
-    result = CliRunner().invoke(app, ["capacity", *words], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+run = partial(answer, "capacity")
 
 
 def as_json(*words: str) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 import csv
 import io
 import json
-import sys
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from command_line import typing
 
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.predict import break_even, predict
@@ -15,7 +15,6 @@ from specsim.analytic.system import System
 from specsim.analytic.utilisation import served_utilisation, step_utilisation
 from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
-from specsim.commands import main
 from specsim.errors import CapacityError, UsageError
 from specsim.model.counts import weight_bytes
 from specsim.options.groups import DeploymentOptions as Options
@@ -173,17 +172,7 @@ def test_prompts_raise_the_share_of_arithmetic_and_batches_too() -> None:
 # --- the command ---------------------------------------------------------------------------
 
 
-def command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str, code: int = 0
-) -> str:
-    monkeypatch.setattr(sys, "argv", ["specsim", "crossover", *words])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert (stop.value.code or 0) == code, err
-    if code:
-        assert err.startswith("specsim: ") and err.count("\n") == 1
-    return out if code == 0 else err
+command = typing("crossover")
 
 
 QWEN = ("qwen3.6-27b", "--contexts", "1k,8k")

@@ -3,11 +3,11 @@
 import csv
 import io
 import json
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from command_line import typing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +15,6 @@ from specsim.analytic.closed import closed_loop
 from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
 from specsim.api.pareto import builder
-from specsim.commands import main
 from specsim.errors import CapacityError, UsageError
 from specsim.options.groups import DeploymentOptions as Options
 from specsim.planning.pareto import Axes, ParetoFigures, ParetoPoint, frontier, pareto
@@ -143,17 +142,7 @@ def test_thousands_of_points_take_seconds() -> None:
 # --- the command ---------------------------------------------------------------------------
 
 
-def command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str, code: int = 0
-) -> str:
-    monkeypatch.setattr(sys, "argv", ["specsim", "pareto", *words])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert (stop.value.code or 0) == code, err
-    if code:
-        assert err.startswith("specsim: ") and err.count("\n") == 1
-    return out if code == 0 else err
+command = typing("pareto")
 
 
 WORDS = ("qwen3.6-27b", "--ks", "0,3", "--tps", "1,2", "--max-num-seqs", "1,16,64,512",

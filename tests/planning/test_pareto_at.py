@@ -2,16 +2,15 @@
 
 import json
 import math
-import sys
 
 import pytest
+from command_line import typing
 from thinned import slow
 
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
 from specsim.api.pareto import builder
-from specsim.commands import main
 from specsim.errors import UsageError
 from specsim.options.groups import DeploymentOptions as Options
 from specsim.options.values import parse_speeds
@@ -117,15 +116,7 @@ def test_the_interval_has_no_end_where_plain_decoding_may_not_get_there(
 WORDS = ("llama-3.1-8b", "--gpu", "h100-sxm", "--tps", "1", "--ks", "0,3", "--no-plot")
 
 
-def command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str, code: int = 0
-) -> str:
-    monkeypatch.setattr(sys, "argv", ["specsim", "pareto", *words])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert (stop.value.code or 0) == code, err
-    return out if code == 0 else err
+command = typing("pareto")
 
 
 def test_text_and_json(

@@ -4,10 +4,10 @@ against deployments that really lack the part, its outputs."""
 import csv
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import typing
 
 from specsim.analytic.compare import compared
 from specsim.analytic.open import open_loop
@@ -16,7 +16,6 @@ from specsim.analytic.swapped import swapped
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
-from specsim.commands import main
 from specsim.errors import CapacityError, UsageError
 from specsim.options.groups import DeploymentOptions as Options
 from specsim.planning.crossover import CrossoverFigures
@@ -166,15 +165,7 @@ def test_simulated_queues_grow_between_both_capacities() -> None:
 WORDS = ("llama-3.1-8b", "--engine", "sglang", "--no-plot")
 
 
-def command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str, code: int = 0
-) -> str:
-    monkeypatch.setattr(sys, "argv", ["specsim", "crossover", *words])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert (stop.value.code or 0) == code, err
-    return out if code == 0 else err
+command = typing("crossover")
 
 
 def test_text_json_and_csv(

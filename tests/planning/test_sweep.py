@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from command_line import typing
 from small_disk import small_disk
 
 from specsim.api.sweep import build_sweep
 from specsim.api.sweep_task import run_tasks
-from specsim.commands import main
 from specsim.errors import FormatError, SpecSimError, UsageError
 from specsim.options.sizing import SweepOptions
 from specsim.planning.executors.base import Done, Job, TaskFunction
@@ -411,15 +411,7 @@ def test_refused_options_are_a_result() -> None:
     assert list(found) == ["error"] and "the smallest tp that fits" in str(found["error"])
 
 
-def command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str, code: int = 0
-) -> str:
-    monkeypatch.setattr(sys, "argv", ["specsim", *words])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert (stop.value.code or 0) == code, err
-    return out if code == 0 else err
+command = typing()
 
 
 SET = ("--set", "model=llama-3.1-8b", "--set", "method=none", "--set", "input_len=50", "--set",

@@ -19,14 +19,12 @@ What acceptance is given, and never the row's own measured speed:
 --write puts the figures into validation/reports/best_k.md and best_k.json.
 """
 
-import argparse
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from common import PUBLISHED, PUBLISHED_2, REPORTS, read_csv, table, write_json, write_text
+from common import PUBLISHED, PUBLISHED_2, REPORTS, read_csv, report_written, table
 from k_sweeps import CLOSE, MIN_POINTS, Sweep, autospec_sweeps
 
 from specsim.accuracy.lookups import SkipRow
@@ -413,17 +411,5 @@ def text_of(found: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--write", action="store_true", help="write best_k.md and best_k.json")
-    options = parser.parse_args()
-    found = run()
-    text = text_of(found)
-    sys.stdout.write(text)
-    if options.write:
-        write_text(OUT.with_suffix(".md"), text)
-        write_json(OUT.with_suffix(".json"), found)
-
-
 if __name__ == "__main__":
-    main()
+    report_written(__doc__, OUT, run, text_of)

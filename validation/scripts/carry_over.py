@@ -48,7 +48,7 @@ from common import (
     write_text,
 )
 from fewshot_priors import placed, without
-from residual_intervals import ends, left_out, quantiles, shares, side_of
+from residual_intervals import ends, least, left_out, quantiles, shares, side_of
 from residual_intervals import residuals as residuals_of
 from residual_model import ResidualModel
 from scipy.optimize import minimize
@@ -68,7 +68,6 @@ START, SPREAD = (math.log(0.4), math.log(0.05)), (0.7, 0.5)  # of ln scale and l
 LOSS, LOSS_SPREAD = 0.3, 1.0  # median, and log-normal spread
 LARGEST = 40  # values of a group that a fit looks at
 FEW = 3  # sources, below which a kind's factor is no less than that of all kinds
-AIM = 0.9
 FACTORS = [0.5 + 0.05 * i for i in range(111)]
 SAMPLED = 5  # pairs of a source and kind that are also calibrated
 PLANS = ("plain", "naive", "in full", "carried")
@@ -332,11 +331,7 @@ def widening(found: Sequence[Pair]) -> dict[str, float]:
 
 
 def factor(found: Sequence[Pair]) -> float:
-    for value in FACTORS:
-        by_value, by_source, *_ = shares((p.source, p.inside(value)) for p in found)
-        if (by_value + by_source) / 2 >= AIM:
-            return value
-    return FACTORS[-1]
+    return least(FACTORS, lambda x: ((p.source, p.inside(x)) for p in found))
 
 
 @dataclass

@@ -4,12 +4,13 @@ Importing it makes the checkout's own package the one that is used, installed or
 imports it before anything of specsim.
 """
 
+import argparse
 import csv
 import gzip
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,23 @@ def _lines(data: object, depth: int, indent: int) -> str:
         inner = [_lines(v, depth - 1, indent + 1) for v in data]
     space, (begin, end) = " " * indent, "{}" if isinstance(data, dict) else "[]"
     return f"{begin}\n{space}" + f",\n{space}".join(inner) + f"\n{space[1:]}{end}"
+
+
+def report_written(
+    doc: str | None, out: Path, run: Callable[[], Any], text_of: Callable[[Any], str],
+    write: Callable[[Path, Any], None] = write_json,
+) -> None:
+    """The `main` of a script that prints a report of what `run` finds, and with --write keeps both
+    as out.md and out.json."""
+    parser = argparse.ArgumentParser(description=str(doc).split("\n", maxsplit=1)[0])
+    parser.add_argument("--write", action="store_true", help=f"write {out.name}.md and .json")
+    keep = parser.parse_args().write
+    found = run()
+    text = text_of(found)
+    sys.stdout.write(text)
+    if keep:
+        write_text(out.with_suffix(".md"), text)
+        write(out.with_suffix(".json"), found)
 
 
 def replace_between(path: Path, begin: str, text: str, end: str) -> None:

@@ -21,14 +21,13 @@ only be slower in this model, so their cost is compared and no sign counted.
 --write puts the figures into validation/reports/map_signs.md and map_signs.json.
 """
 
-import argparse
 import math
 import re
 import statistics
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from common import (
@@ -38,9 +37,9 @@ from common import (
     REPORTS,
     read_csv,
     read_json,
+    report_written,
     table,
     write_lines_json,
-    write_text,
 )
 from map_tables import CAPPED, rest_cells, table_cells, unseen, verify_cells
 
@@ -375,17 +374,5 @@ def text_of(found: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--write", action="store_true", help="write map_signs.md and .json")
-    options = parser.parse_args()
-    found = run()
-    text = text_of(found)
-    sys.stdout.write(text)
-    if options.write:
-        write_text(OUT.with_suffix(".md"), text)
-        write_lines_json(OUT.with_suffix(".json"), found, 2)
-
-
 if __name__ == "__main__":
-    main()
+    report_written(__doc__, OUT, run, text_of, partial(write_lines_json, depth=2))

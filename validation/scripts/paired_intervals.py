@@ -32,7 +32,7 @@ from common import (
     write_text,
 )
 from common import table as table_lines
-from residual_intervals import AIM, LEAST_SOURCES, QUANTILES, residuals, shares
+from residual_intervals import LEAST_SOURCES, QUANTILES, least, residuals, shares
 from residual_model import BIAS, EFFECTS, START, Residual, ResidualModel
 
 from specsim.analytic.paired import Case, Effects, spread
@@ -171,11 +171,7 @@ def quantiles_of(found: Sequence[Pair], single: float) -> dict[str, float]:
 def quantile_of(found: Sequence[Pair], single: float) -> float:
     if len({pair.source for pair in found}) < LEAST_SOURCES:
         return single
-    for quantile in QUANTILES:
-        by_pair, by_source, *_ = shares((p.source, p.inside(quantile)) for p in found)
-        if (by_pair + by_source) / 2 >= AIM:
-            return round(quantile, 2)
-    return QUANTILES[-1]
+    return round(least(QUANTILES, lambda x: ((p.source, p.inside(x)) for p in found)), 2)
 
 
 def order(

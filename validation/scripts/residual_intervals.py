@@ -11,7 +11,7 @@ one for plain and one for speculative values, where LEAST_SOURCES have them.
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -91,16 +91,18 @@ def quantiles(found: Sequence[LeftOut]) -> dict[str, float]:
     for side in ("plain", "speculative"):
         mine = [f for f in found if side_of(f.residual.klass) == side]
         enough = len({f.residual.source for f in mine}) >= LEAST_SOURCES
-        out[side] = round(_quantile(mine if enough else found), 2)
+        used = mine if enough else found
+        out[side] = round(least(QUANTILES, lambda x, used=used: (
+            (f.residual.source, f.inside(x)) for f in used)), 2)
     return out
 
 
-def _quantile(found: Sequence[LeftOut]) -> float:
-    for quantile in QUANTILES:
-        by_value, by_source, *_ = shares((f.residual.source, f.inside(quantile)) for f in found)
-        if (by_value + by_source) / 2 >= AIM:
-            return quantile
-    return QUANTILES[-1]
+def least(
+    rising: Sequence[float], hits: Callable[[float], Iterable[tuple[str, bool]]]
+) -> float:
+    """The first with which AIM of (source, inside) are inside, half by value and half by source;
+    the last where none does."""
+    return next((value for value in rising if sum(shares(hits(value))[:2]) / 2 >= AIM), rising[-1])
 
 
 def class_table(
