@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from specsim.formats.speculative_config import SpeculativeConfig
 from specsim.methods.base import METHODS, SpecSetup
-from specsim.methods.resolve import default_drafter
-from specsim.model.catalogue import copies_of, has_drafter, has_model, key
+from specsim.methods.draft_model import WHOLE_MODEL
+from specsim.methods.resolve import default_drafter, named_drafter
+from specsim.model.catalogue import copies_of, has_drafter, has_model, key, served_name
+from specsim.model.drafter_counts import drafter_parameters
 from specsim.model.spec import Drafter, ModelSpec
 from specsim.options.groups import DeploymentOptions
 from specsim.options.values import parse_numbers
@@ -19,7 +21,7 @@ from specsim.speculation.acceptance import Acceptance
 if TYPE_CHECKING:  # read their tables at first use
     from specsim.speculation.acceptance_catalogue import MeasuredPoint
     from specsim.speculation.acceptance_posterior import AcceptanceSpread
-    from specsim.speculation.resolve import AcceptanceEstimate, AcceptanceQuery
+    from specsim.speculation.questions import AcceptanceEstimate, AcceptanceQuery
 
 # The catalogue's kind of work for the name of a workload.
 WORK_OF_WORKLOAD = {
@@ -45,15 +47,27 @@ def rows_of(spec: ModelSpec, method: str) -> list["MeasuredPoint"]:
 
 
 def _rows_of(name: str, method: str) -> list["MeasuredPoint"]:
-    from specsim.speculation.acceptance_catalogue import chains, offered_by, points_of
+    from specsim.speculation.acceptance_catalogue import offered_by, points_of, telling
 
-    return chains(p for p in points_of(name) if offered_by(p, method))
+    return telling(p for p in points_of(name) if offered_by(p, method))
 
 
 def drafter_repository(spec: ModelSpec, method: str) -> str | None:
     """Repository of the drafter with which the target's acceptance was measured most often."""
     found = [p.draft for p in rows_of(spec, method) if p.draft.count("/") == 1]
     return max(sorted(set(found)), key=found.count) if found else None
+
+
+def usual_drafter(spec: ModelSpec, method: str) -> Drafter | None:
+    """The drafter that is meant where the user names none: the one whose acceptance was measured
+    most often. None where the checkpoint holds it, or no row names one that can be priced."""
+    if METHODS[method].shipped(spec) is not None or not METHODS[method].drafter_kinds:
+        return None
+    name = drafter_repository(spec, method)
+    if name is None:
+        return None
+    found = named_drafter(name) if has_drafter(name) else measured_drafter(spec, name)
+    return found if found is not None and found.kind in METHODS[method].drafter_kinds else None
 
 
 def measured_drafter(spec: ModelSpec, draft: str) -> Drafter | None:
@@ -102,13 +116,13 @@ def catalogued(
 ) -> "AcceptanceEstimate":
     """The resolver's answer for the deployment and its text; of the names the target may have,
     under the first of which something was measured. work: instead of that of the options."""
-    from specsim.speculation.resolve import TreeShape, resolve
+    from specsim.speculation.questions import TreeShape
+    from specsim.speculation.resolve import resolve
 
     tree = TreeShape(setup.tree_topk, setup.tree_tokens)
-    if draft is None and exists(setup) and not rows_of(spec, setup.method):
-        draft = setup.drafter.name if setup.drafter else None  # somebody trained it
+    whose = _whose(spec, setup, draft)
     answers = [
-        resolve(_query(options, name, setup, draft, work), setup.k, tree)
+        resolve(_query(options, name, setup, whose, work), setup.k, tree)
         for name in target_names(spec)
     ]
     return next((found for found in answers if found.level in KNOWN), answers[-1])
@@ -122,7 +136,24 @@ def spread_of(
 
     names = target_names(spec)
     name = next((name for name in names if _rows_of(name, setup.method)), names[-1])
-    return acceptance_spread(_query(options, name, setup, options.draft, None), longest)
+    whose = _whose(spec, setup, options.draft)
+    return acceptance_spread(_query(options, name, setup, whose, None), longest)
+
+
+def _whose(spec: ModelSpec, setup: SpecSetup, draft: str | None) -> str | None:
+    """The drafter whose acceptance is asked for: the one named, else the one of the setup, which
+    is what a command line names. None where the checkpoint holds it, where nobody is known to have
+    trained one, and where only measurements that name none can tell of what the catalogue has."""
+    drafter = setup.drafter
+    if drafter is None or setup.drafting.shipped(spec) is drafter:
+        return draft
+    name = served_name(drafter.name if draft is None else draft)
+    if draft is None and not exists(setup) and "/" not in name:
+        return None
+    rows = rows_of(spec, setup.method)
+    own = default_drafter(spec, setup.method, assume=False)
+    unnamed = bool(rows) and not any(row.draft for row in rows)
+    return None if unnamed and own is not None and key(served_name(own.name)) == key(name) else name
 
 
 def exists(setup: SpecSetup) -> bool:
@@ -133,14 +164,18 @@ def exists(setup: SpecSetup) -> bool:
 def _query(
     options: DeploymentOptions, target: str, setup: SpecSetup, draft: str | None, work: str | None
 ) -> "AcceptanceQuery":
-    from specsim.speculation.resolve import AcceptanceQuery
+    from specsim.speculation.acceptance_model import log_size
+    from specsim.speculation.questions import AcceptanceQuery
 
-    heat = options.temperature
+    heat, drafter, size = options.temperature, setup.drafter, None
+    if drafter is not None and drafter.kind == WHOLE_MODEL:
+        size = log_size(drafter_parameters(drafter))
     return AcceptanceQuery(
         target, setup.method, draft,
         work or options.work or WORK_OF_WORKLOAD.get(options.workload or ""),
         heat if heat is not None and heat >= 0 else None,  # below 0: the server's own
         None if options.thinking is None else options.thinking == "on", options.language,
+        size,
     )
 
 

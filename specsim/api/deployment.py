@@ -14,7 +14,6 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.api.acceptance import (
     catalogued,
-    drafter_repository,
     fitted_to,
     given_acceptance,
     given_rates,
@@ -22,6 +21,7 @@ from specsim.api.acceptance import (
     remarks,
     rows_of,
     usable,
+    usual_drafter,
 )
 from specsim.api.requests import build_workload, check_longest
 from specsim.errors import SpecSimError, UsageError
@@ -305,6 +305,8 @@ def _speculation(
         missing = engine.missing(method_name(method), asked_version(options.engine))
         if missing:
             raise UsageError(f"{missing}; use another --method or an older version")
+    if drafter is None and draft is None:
+        drafter = usual_drafter(spec, method_name(method))
     rates = given_rates(options, config)
     if k is None and rates:
         k = len(rates)  # one rate per draft position
@@ -347,9 +349,6 @@ def _speculation(
         )
     if setup.drafter is not None and setup.drafter.source == "assumed":
         warnings.append(f"drafter: {'; '.join(setup.drafter.notes)}")
-        repository = drafter_repository(spec, setup.method)
-        if repository is not None:
-            setup = replace(setup, drafter=replace(setup.drafter, name=repository))
     return setup, acceptance, known
 
 

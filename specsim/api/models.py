@@ -106,7 +106,7 @@ def _of_method(spec: ModelSpec, method: DraftMethod) -> Iterator[dict[str, objec
     listed = [e.name for e in list_drafters()
               if e.kind in method.drafter_kinds and names & set(map(key, e.targets))]
     for name in listed:
-        yield _line(spec, method, name, None, len(rows))
+        yield _line(spec, method, name, name, len(rows))
     if method.lookup and rows:
         yield _line(spec, method, "text seen before", None, len(rows))
         return

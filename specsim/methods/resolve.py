@@ -18,6 +18,7 @@ from specsim.model.catalogue import (
     find_model,
     has_drafter,
     has_model,
+    served_name,
     with_target_head,
 )
 from specsim.model.drafter_counts import drafter_from_spec
@@ -119,10 +120,14 @@ def default_drafter(spec: ModelSpec, method: str, *, assume: bool = True) -> Dra
 
 
 def named_drafter(name: str) -> Drafter:
-    """A drafter of the catalogue, or a whole model of it as a draft model."""
+    """A drafter of the catalogue, or a whole model of it as a draft model. A repository of another
+    checkpoint, which shares the shapes of one listed, keeps its name: it drafts otherwise."""
     if has_drafter(name) or not has_model(name):
-        return find_drafter(name)
-    return drafter_from_spec(find_model(name))
+        found = find_drafter(name)
+    else:
+        found = drafter_from_spec(find_model(name))
+    other = "/" in name and served_name(name) != served_name(found.name)
+    return replace(found, name=name) if other else found
 
 
 def _catalogued(spec: ModelSpec, method: DraftMethod) -> Drafter | None:

@@ -32,7 +32,9 @@ _MOST_SETS = 2  # data sets of one entry
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPoint:
-    """One line of the catalogue: acceptance at one k (or tree shape)."""
+    """One line of the catalogue: acceptance at one k (or tree shape). chain_length: where
+    a drafter was measured in trees alone, the tokens per step that a chain as deep as the tree
+    would yield (`trees`); else 0."""
 
     model: str
     method: str
@@ -46,6 +48,7 @@ class MeasuredPoint:
     tree_topk: int
     num_draft_tokens: int
     acceptance_length: float
+    chain_length: float
     per_position: tuple[float, ...]
     draft_probability: float
     grade: str
@@ -80,6 +83,7 @@ def _measurement(row: dict[str, str]) -> MeasuredPoint:
         tree_topk=int(row["tree_topk"]),
         num_draft_tokens=int(row["num_draft_tokens"]),
         acceptance_length=float(row["acceptance_length"]),
+        chain_length=float(row["chain_length"] or 0.0),
         per_position=tuple(float(x) for x in row["per_position"].split("|") if x),
         draft_probability=float(row["draft_probability"]),
         grade=row["grade"],
@@ -114,9 +118,10 @@ def points_of(target: str) -> tuple[MeasuredPoint, ...]:
     return _by_model()[found] if found is not None else ()
 
 
-def chains(points: Iterable[MeasuredPoint]) -> list[MeasuredPoint]:
-    """Those of chains on real text: what says something of users."""
-    return [p for p in points if p.tree_topk == 1 and p.work in WORKS]
+def telling(points: Iterable[MeasuredPoint]) -> list[MeasuredPoint]:
+    """Those on real text, which say something of users: all chains, and the trees of drafters that
+    were measured in trees alone."""
+    return [p for p in points if (p.tree_topk == 1 or p.chain_length) and p.work in WORKS]
 
 
 def offered_by(m: MeasuredPoint, method: str) -> bool:

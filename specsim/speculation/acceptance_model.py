@@ -9,9 +9,10 @@ then a sum of normal effects, each the same for all conditions that share its ke
     z = sum_j weight_j * effect_j[key_j] + noise
 
 `effects` names them: kind of drafter and its slope, kind of work, data set, temperature, thinking,
-language, target size, maker (known from every row: their means and standard deviations stand in
-`catalog/acceptance_model.json`), then target, drafter, their data sets and slopes, source and run
-(only rows of the same target tell of these: `Posterior` conditions on them when asked).
+language, target size, size of a draft model, maker (known from every row: their means and standard
+deviations stand in `catalog/acceptance_model.json`), then target, drafter, their data sets, slopes
+and temperatures, source and run (only rows of the same target tell of these: `Posterior` conditions
+on them when asked).
 `validation/scripts/fit_acceptance.py` estimates all variances by marginal likelihood.
 """
 
@@ -30,12 +31,14 @@ from specsim.speculation.names import normalise_dataset, normalise_model
 SHARED = (
     "group", "kind", "slope_group", "slope_kind", "work", "work_group", "work_lookup",
     "slope_work", "dataset",
-    "size", "maker", "temperature", "thinking", "language",
+    "size", "draft_size", "maker", "temperature", "thinking", "language",
 )
 USUAL_TEMPERATURE = 0.5
 _USUAL_RATE = 0.7
 # A typical target: 30 billion parameters; one unit of the size effect is a factor of ten.
 _TYPICAL_LOG_SIZE = math.log10(30e9)
+# A typical draft model: one parameter for fifty of the target.
+_TYPICAL_RATIO = math.log10(1 / 50)
 _SIZE_IN_NAME = re.compile(r"(?:^|-)(\d+(?:\.\d+)?)([bmt])(?:-|$)")
 _UNITS = {"m": 1e6, "b": 1e9, "t": 1e12}
 
@@ -88,6 +91,8 @@ class DrafterKind:
     sources: str = ""
     of: str = ""
     targets: tuple[str, ...] = ()
+    unnamed: bool = False
+    sized: bool = False
 
 
 @cache
@@ -113,11 +118,11 @@ def skips_steps(kind: str) -> bool:
 def drafter_kind(method: str, target: str, draft: str) -> str:
     """Kind of drafter of a catalogue method: heads of checkpoints are told apart by how they were
     trained, Gemma's assistants from free draft models."""
-    if draft.lower().endswith("assistant") or "assistant (" in draft.lower():
+    if "assistant" in draft.lower():
         return "assistant"
     name, method = normalise_model(target), method.replace("-", "_")
     special = (kind for kind, one in drafter_kinds().items()
-               if one.of == method and name.startswith(one.targets))
+               if one.of == method and name.startswith(one.targets) and not (one.unnamed and draft))
     return next(special, method)
 
 
@@ -126,7 +131,22 @@ def size_of(target: str) -> float | None:
     found = _SIZE_IN_NAME.search(normalise_model(target))
     if found is None:
         return None
-    return math.log10(float(found[1]) * _UNITS[found[2]]) - _TYPICAL_LOG_SIZE
+    return log_size(float(found[1]) * _UNITS[found[2]])
+
+
+def log_size(parameters: float) -> float:
+    """log10 of a model's parameters over 30 billion."""
+    return math.log10(parameters) - _TYPICAL_LOG_SIZE
+
+
+def draft_ratio(c: Condition) -> float | None:
+    """log10 of a draft model's parameters over the target's, from `_TYPICAL_RATIO` on; None for
+    other drafters and where a size is not known. A draft as large as the target is the most."""
+    own = c.draft_size or size_of(c.draft)
+    target = size_of(c.target)
+    if not kind_data(c.kind).sized or own is None or target is None:
+        return None
+    return min(0.0, own - target) - _TYPICAL_RATIO
 
 
 def maker_of(draft: str) -> str:
@@ -139,7 +159,8 @@ def maker_of(draft: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Condition:
     """What tokens per step belong to. source: who measured (a set of rows); empty fields and None
-    are not stated. method is the catalogue's; draft '' a built-in head or not stated."""
+    are not stated. method is the catalogue's; draft '' a built-in head or not stated; draft_size:
+    `size_of` the drafter where its name does not tell."""
 
     target: str
     method: str
@@ -151,6 +172,7 @@ class Condition:
     thinking: bool | None = None
     language: str = ""
     source: str = ""
+    draft_size: float | None = None
 
     @property
     def kind(self) -> str:
@@ -200,10 +222,15 @@ def effects(c: Condition) -> tuple[Effect, ...]:
     size = size_of(c.target)
     if size is not None:
         found.append(("size", group, size))
+    ratio = draft_ratio(c)
+    if ratio is not None:
+        found.append(("draft_size", group, ratio))
     if maker_of(c.draft):
         found.append(("maker", f"{maker_of(c.draft)}|{group}", 1.0))
     if c.temperature is not None:
-        found.append(("temperature", group, c.temperature - USUAL_TEMPERATURE))
+        hotter = c.temperature - USUAL_TEMPERATURE
+        found += [("temperature", group, hotter),
+                  ("temperature_target", f"{target}|{group}", hotter)]
     if c.thinking is not None:
         half = 0.5 if c.thinking else -0.5
         found += [("thinking", group, half), ("thinking_drafter", drafter, half),

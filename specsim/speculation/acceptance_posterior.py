@@ -20,6 +20,7 @@ from specsim.speculation.acceptance_model import (
     effects,
     flat_logit,
     gain_at,
+    kind_data,
     tokens_at,
 )
 from specsim.speculation.acceptance_rows import MeasuredAcceptance
@@ -98,6 +99,12 @@ class FittedAcceptance:
                 sd = self.shared[name].get(key, (0.0, sd))[1]
             found[name, key] = weight * sd
         return found
+
+    def source_variance(self, kind: str) -> float:
+        """Variance between sources of one drafter, as wide as its intervals are."""
+        data = kind_data(kind)
+        found = self.variances.get(f"source_{data.sources or data.group}", 0.0)
+        return found * self.widening.get(kind, 1.0) ** 2
 
     def noise(self, z: float, k: int, grade: str = "A") -> float:
         """Variance of one row around its condition."""
@@ -216,6 +223,7 @@ class Posterior:
         for i, (row, parts) in enumerate(ranked):
             line = [_shared(parts, other) for other in self._parts[:i]]
             own = _shared(parts, parts) + model.noise(row.z, row.condition.k, row.grade)
+            own += row.tree_variance
             self._factor.append(self._next_line(line, own + 1e-9))
         misses = [row.z - model.mean(row.condition) for row, _ in ranked]
         self._misses = self._solve(misses)

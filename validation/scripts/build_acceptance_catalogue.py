@@ -28,9 +28,10 @@ from common import (
     table,
     write_text,
 )
+from told_chains import LARGEST_FITTED, chain_length, heuristic_length, spec_bench
 
 from specsim.speculation.acceptance_catalogue import WORKS as WORK_NAMES
-from specsim.speculation.names import normalise_dataset
+from specsim.speculation.names import normalise_dataset, normalise_model
 
 COLUMNS = [
     *("model", "method", "draft", "dataset", "work", "temperature", "thinking", "language"),
@@ -71,11 +72,15 @@ DATASET_FROM_NOTES = {
     "CLUB3090-007": "log window 1",
     "CLUB3090-008": "log window 2",
 }
+STATIC_TREE = "static tree"
 NOTES = {
     "ANGEL": "k=2 inferred from AL <= 2.2",
     "CLUB3090-004": "QAT weights",
     "MRBLOG-3": "AL = 1 + 4 x 0.52 accepted per draft token",
     "NULTRA-097": "k=7 as the collector recalls the report",
+    "EAGLE": STATIC_TREE,
+    "Medusa": STATIC_TREE,
+    "SpS": "drafts of heuristic length, told from 2.0 to 2.3 tokens a step",
     "MRBLOG-6": "AL = 1 + 2 x 0.73 accepted per draft token",
 }
 # The "0.83 then 0.71" of MRBLOG-4 are the mean rates of the runs at k=1 and k=2 that MR122
@@ -111,7 +116,7 @@ def temperature_of(row: dict[str, str]) -> str:
         match = re.search(r"\bT\s*=\s*(\d+(?:\.\d+)?)", text) or re.search(r"\btemp (\d+)\b", text)
         if match:
             return f"{float(match.group(1)):g}"
-    greedy = row["dataset"].endswith(" greedy") or row["set_id"] == "SDBT"
+    greedy = row["dataset"].endswith(" greedy") or row["set_id"] in ("SDBT", "SPECBENCH")
     return "0" if greedy else ""
 
 
@@ -193,7 +198,10 @@ def published(lines: dict[tuple[str, ...], Line], skipped: Counter[str]) -> None
         if row["set_id"] == "GLM52":
             skipped["pinned or measured is in dispute"] += 1
             continue
-        shape = shape_of(row)
+        method, named, shape = row["method"], row["draft_model"], shape_of(row)
+        if row["set_id"] == "SPECBENCH":
+            ran = spec_bench(row["method"], row["target_model"])
+            method, named, shape = ran or (method, named, "method not known")
         if isinstance(shape, str):
             skipped[shape] += 1
             continue
@@ -202,13 +210,15 @@ def published(lines: dict[tuple[str, ...], Line], skipped: Counter[str]) -> None
         if isinstance(values, str):
             skipped[values] += 1
             continue
-        draft = "" if row["draft_model"].startswith("built-in") else row["draft_model"]
+        if row["method"] == "SpS":
+            values = heuristic_length(values[0], k), []
+        draft = "" if named.startswith("built-in") else named
         # One draft is spelled in two ways by its source.
         draft = re.sub(r"Spec\s*for\s*ge$|Specforge$", "SpecForge", draft)
         model = row["target_model"].replace("DeepSeek-V3/R1", "DeepSeek-V3")
         dataset, thinking = thinking_of(dataset_of(row))
         work = work_of(dataset)
-        note = NOTES.get(row["id"], NOTES.get(row["set_id"], ""))
+        note = NOTES.get(row["id"], NOTES.get(row["set_id"], NOTES.get(row["method"], "")))
         found = [(k, *values)]
         if row["id"] in EXTRA_LENGTHS:
             found.append((*EXTRA_LENGTHS[row["id"]], []))
@@ -217,7 +227,7 @@ def published(lines: dict[tuple[str, ...], Line], skipped: Counter[str]) -> None
                 lines,
                 (
                     model,
-                    row["method"],
+                    method,
                     draft,
                     dataset,
                     work,
@@ -350,9 +360,15 @@ def add(
     return line
 
 
-def finished(line: Line) -> list[str]:
-    """The line as cells of the catalogue."""
-    set_id, grade = line.key[-2:]
+def drafter_of(line: Line) -> tuple[str, str, str]:
+    model, method, draft = line.key[:3]
+    return normalise_model(model), method, normalise_model(draft)
+
+
+def finished(line: Line, chained: set[tuple[str, str, str]]) -> list[str]:
+    """The line as cells of the catalogue. chained: drafters of which a chain was measured."""
+    *shape, set_id, grade = line.key[-5:]
+    k, topk, tokens = map(int, shape)
     length = sum(line.lengths) / len(line.lengths)
     positions = [sum(column) / len(line.positions) for column in zip(*line.positions, strict=True)]
     # Rates that do not add up to the length (another run, or misprinted) are left out.
@@ -362,9 +378,15 @@ def finished(line: Line) -> list[str]:
     low, high = min(line.lengths), max(line.lengths)
     if high - low > 0.005:
         notes.append(f"mean of {len(line.lengths)} rows from {low:g} to {high:g}")
+    chain, static = "", STATIC_TREE in line.notes
+    if topk > 1 and drafter_of(line) not in chained and (static or tokens <= LARGEST_FITTED):
+        told = chain_length(length, line.key[1], (k, topk, tokens), static)
+        # Where most of what a tree yields would be its siblings', it tells nothing of the chain.
+        chain = f"{told:.5g}" if told - 1.0 > 0.5 * (length - 1.0) else ""
     return [
         *line.key[:-2],
         f"{length:.5g}",
+        chain,
         "|".join(f"{x:.5g}" for x in positions),
         f"{line.draft_probability:.5g}",
         grade,
@@ -381,16 +403,18 @@ def main() -> None:
     acceptance(lines, skipped)
     used = sum(len(line.rows) for line in lines.values())
     own(lines)
+    chained = {drafter_of(line) for line in lines.values() if line.key[9] == "1"}
+    done = [finished(line, chained) for line in lines.values()]
     with CATALOGUE.open("w", newline="", encoding="utf-8") as file:
         file.write(f"# Written by {SCRIPT}; see ACCEPTANCE.md\n")
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
-        writer.writerows(finished(line) for line in lines.values())
+        writer.writerows(done)
     with SOURCES.open("w", newline="", encoding="utf-8") as file:
         file.write(f"# Written by {SCRIPT}; see ACCEPTANCE.md\n")
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("set", "source"))
-        writer.writerows(sources({finished(line)[COLUMNS.index("set")] for line in lines.values()}))
+        writer.writerows(sources({cells[COLUMNS.index("set")] for cells in done}))
     per_model: dict[str, set[str]] = defaultdict(set)
     for line in lines.values():
         per_model[line.key[0]].add(line.key[1])
@@ -438,9 +462,14 @@ sequences are not in the repository.
 | k | drafted tokens per step; for a tree (tree_topk above 1, or 0 where not stated) its steps |
 | num_draft_tokens | tokens verified per step, root included |
 | acceptance_length | mean tokens of a verify step, bonus token counted |
+| chain_length | of drafters measured in trees alone: tokens per step of a chain as deep |
 | per_position | P(at least i drafts accepted), i = 1..k, where the source has it |
 | draft_probability | share of steps that carry a draft; the two columns before count only those |
 | grade | A: nearly complete conditions; B: digitised, or one condition missing |
+
+Spec-Bench states neither trees nor draft lengths: they are the defaults of the code that it ran,
+and its trees tell of chains by the rank model of `specsim/speculation/trees.py`
+(`validation/scripts/told_chains.py`).
 
 Acceptance on random prompts is kept apart: many models fall into repetition after random tokens
 (high acceptance), others write what no draft can guess. It is never used unless asked for.

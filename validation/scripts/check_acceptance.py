@@ -9,6 +9,8 @@ them from the rest (exactly: the normal model's own left-out means), prints and 
 * each row from all others, and through `Posterior`, the way the product answers;
 * every drafter, then every target, left out whole, with its data set known or its kind of work
   alone (data set, maker, temperature and thinking not stated);
+* every source left out whole: the median of the sources' medians;
+* trees of drafters of which no chain was measured, the drafter left out;
 * draft lengths 1 to 8 of a curve from its k = 3 alone and from k = 1 to 3, its drafter's other rows
   left out.
 """
@@ -24,8 +26,9 @@ from dataclasses import replace
 import numpy as np
 from common import REPORTS, table, write_text
 from fit_acceptance import MODEL, Normal, groups_by
+from told_chains import tree_tokens
 
-from specsim.speculation.acceptance_catalogue import measurements
+from specsim.speculation.acceptance_catalogue import MeasuredPoint, measurements
 from specsim.speculation.acceptance_model import effects, skips_steps, tokens_at
 from specsim.speculation.acceptance_posterior import (
     QUANTILE_90,
@@ -59,6 +62,53 @@ def left_out(model: Normal, groups: Iterable[list[int]]) -> Misses:
                 kind = row.condition.kind
                 found[kind].append(judged(row, z, widening.get(kind, 1.0) * math.sqrt(v)))
     return found
+
+
+def by_source(model: Normal) -> list[list[str]]:
+    """Rows of a table: every source left out whole, by kind of drafter."""
+    sources: dict[str, list[int]] = defaultdict(list)
+    for i, row in enumerate(model.rows):
+        sources[row.condition.source].append(i)
+    found: dict[str, list[list[tuple[float, bool]]]] = defaultdict(list)
+    for at in sources.values():
+        for kind, misses in left_out(model, [at]).items():
+            found[kind].append(misses)
+    body = []
+    for kind, groups in sorted(found.items(), key=lambda item: -sum(map(len, item[1]))):
+        medians = [float(np.median(np.abs([e for e, _ in misses]))) for misses in groups]
+        held = [inside for misses in groups for _, inside in misses]
+        body.append([kind, str(len(groups)), str(len(held)), f"{np.median(medians):.1%}",
+                     f"{max(medians):.1%}", f"{np.mean(held):.0%}"])
+    return body
+
+
+def trees(model: Normal) -> list[list[str]]:
+    """Rows of a table: tokens per step of trees from the chain that is predicted where their
+    drafter is left out whole, as measured and as predicted with the bounds of the 90% interval."""
+    widening, body = fitted_acceptance().widening, []
+    points = {p.rows[0]: p for p in measurements() if p.chain_length}
+    for at in groups_by(model.rows, "drafter"):
+        mean, variance = model.without(at)
+        for i, z, v in zip(at, mean, variance, strict=True):
+            row = model.rows[i]
+            if not row.tree:
+                continue
+            point, c = points[row.line.split(" k=")[0]], row.condition
+            sd = widening.get(c.kind, 1.0) * math.sqrt(v + row.tree_variance)
+            low, middle, high = (
+                _of_tree(point, tokens_at(z + side * QUANTILE_90 * sd, c.k)) for side in (-1, 0, 1)
+            )
+            body.append([
+                f"{c.target}, {c.kind}", f"{point.acceptance_length:g}",
+                f"{middle:.2f} ({low:.2f} to {high:.2f})",
+            ])
+    return sorted(body)
+
+
+def _of_tree(point: MeasuredPoint, tokens: float) -> float:
+    """Tokens of the tree of a point, of a chain that yields `tokens` at its depth."""
+    shape = (point.k, point.tree_topk, point.num_draft_tokens)
+    return tree_tokens(tokens, point.method, shape, "static tree" in point.note)
 
 
 def by_product(model: Normal) -> Misses:
@@ -175,6 +225,13 @@ def main() -> None:
         ("Each target left out, kind of drafter, size and work alone known", work_alone(model)),
     ):
         lines += ["", f"## {title}", "", *table(header, summary(found))]
+    lines += ["", "## Each source left out whole", "", *table(
+        ("kind of drafter", "sources", "rows", "median of source medians", "worst", "held"),
+        by_source(model),
+    )]
+    lines += ["", "## Tokens per step of trees, their drafter left out whole", "", *table(
+        ("target and kind", "measured", "predicted"), trees(model),
+    )]
     lines += ["", "## Draft lengths 1 to 8 of a curve", ""]
     body = []
     for title, keep in (("k = 3", (3,)), ("k = 1 to 3", (1, 2, 3))):

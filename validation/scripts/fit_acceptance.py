@@ -73,6 +73,11 @@ class Normal:
         return found
 
     @cached_property
+    def given(self) -> Matrix:
+        """Covariance that is not fitted: of chains that were told from trees."""
+        return np.diag([1e-6 + row.tree_variance for row in self.rows])
+
+    @cached_property
     def z(self) -> Matrix:
         return np.array([row.z for row in self.rows])
 
@@ -82,7 +87,7 @@ class Normal:
 
     @cached_property
     def precision(self) -> Matrix:
-        total: Matrix = 1e-6 * np.eye(len(self.rows))
+        total = self.given.copy()
         for name, part in self.parts.items():
             total += self.variances[name] * part
         return np.asarray(np.linalg.inv(total), dtype=np.float64)
@@ -165,7 +170,7 @@ def fit(rows: list[MeasuredAcceptance]) -> Normal:
 
     def loss(x: Matrix) -> tuple[float, Matrix]:
         v = np.exp(x)
-        total = sum(v[j] * parts[name] for j, name in enumerate(names)) + 1e-6 * np.eye(len(y))
+        total = sum(v[j] * parts[name] for j, name in enumerate(names)) + model.given
         inverse = np.linalg.inv(total)
         pull = inverse @ y
         _, log_determinant = np.linalg.slogdet(total)
