@@ -49,8 +49,9 @@ class Case:
 def read_cases() -> list[Case]:
     """Every measured tree of known branching whose drafter was measured on chains."""
     cases = []
+    chained = {(p.model, p.draft) for p in measurements() if p.tree_topk == 1}
     for p in measurements():
-        if p.tree_topk > 1:
+        if p.tree_topk > 1 and (p.model, p.draft) in chained:
             query = AcceptanceQuery(p.model, p.method, p.draft or None, p.dataset)
             chain = resolve(query, p.k)
             if chain.level in CHAIN_KNOWN:
