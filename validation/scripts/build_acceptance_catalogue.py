@@ -35,8 +35,8 @@ from specsim.speculation.names import normalise_dataset, normalise_model
 
 COLUMNS = [
     *("model", "method", "draft", "dataset", "work", "temperature", "thinking", "language"),
-    *("k", "tree_topk", "num_draft_tokens", "acceptance_length", "per_position"),
-    *("draft_probability", "grade", "set", "rows", "note"),
+    *("k", "tree_topk", "num_draft_tokens", "acceptance_length", "chain_length"),
+    *("per_position", "draft_probability", "grade", "set", "rows", "note"),
 ]
 SCRIPT = "validation/scripts/build_acceptance_catalogue.py"
 CATALOGUE = CATALOG / "acceptance.csv"
