@@ -53,7 +53,10 @@ def shown(value: object, limit: int = 60) -> str:
         text = " ".join(repr(value).split())
     except (ValueError, RecursionError):  # integers of over 4300 digits inside, endless nesting
         return f"a {type(value).__name__} too large to print"
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    if len(text) <= limit:
+        return text
+    end = f"...{text[-1]}" if isinstance(value, str) else "..."
+    return text[: limit - len(end)] + end
 
 
 def closest(name: str, known: Iterable[str], most: int = 1) -> str:

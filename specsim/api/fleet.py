@@ -9,7 +9,7 @@ from specsim.api.deployment import build_request
 from specsim.api.functions import named_function
 from specsim.api.requests import build_workload
 from specsim.api.results import Result, flat
-from specsim.errors import UsageError
+from specsim.errors import SpecSimError, UsageError
 from specsim.files import check_writable, write_whole
 from specsim.formats.traces import read_trace
 from specsim.hardware.store import load_profile
@@ -67,10 +67,14 @@ def run(options: FleetOptions, bar: bool = False) -> Fleet:
     warnings: list[str] = []
     asked: dict[str, Asked] = {}
     for model in file.models:
-        deployment = _deployment(model, folder)
-        find_engine(deployment.engine)  # a misspelt one is no misfit
-        shape = _shape(model, deployment)
-        asked[model.name] = _asked(model, deployment, shape, warnings)
+        try:
+            deployment = _deployment(model, folder)
+            find_engine(deployment.engine)  # a misspelt one is no misfit
+            shape = _shape(model, deployment)
+            asked[model.name] = _asked(model, deployment, shape, warnings)
+        except SpecSimError as error:
+            place = f"model {model.name}: "
+            raise UsageError(place + str(error).removeprefix(place)) from None
     with words_line(bar, "planning") as tell:
         effort = Effort(options.quick, options.seed, count)
         found = plan_fleet(file, asked, devices, effort, tell=tell, warnings=warnings)
@@ -104,12 +108,8 @@ def _write(result: Fleet, folder: Path) -> None:
 
 def _deployment(model: Wanted, profiles: str | None) -> DeploymentOptions:
     """The options of a model, GPU and TP left open."""
-    place = f"model {model.name}:"
-    found = from_table(DeploymentOptions, model.options, place, MAX_WHOLE)
-    try:
-        return DeploymentOptions.of_values({"profiles": profiles, **found})
-    except UsageError as error:  # a value out of its range, as its option says it
-        raise UsageError(f"{place} {error}") from None
+    found = from_table(DeploymentOptions, model.options, f"model {model.name}:", MAX_WHOLE)
+    return DeploymentOptions.of_values({"profiles": profiles, **found})
 
 
 def _shape(model: Wanted, options: DeploymentOptions) -> LoadShape:
@@ -121,8 +121,7 @@ def _shape(model: Wanted, options: DeploymentOptions) -> LoadShape:
     warmup_s = min(warm_s, duration_s / 2) if model.warmup_s is None else model.warmup_s
     if not warmup_s < duration_s:
         raise UsageError(
-            f"model {model.name}: warmup_s is {warmup_s:g}; it must be below the {duration_s:g} s "
-            "of a run"
+            f"warmup_s is {warmup_s:g}; it must be below the {duration_s:g} s of a run"
         )
     if scenario is not None:
         return People(scenario.behaviour, duration_s, warmup_s, scenario.name, scenario.thinking)

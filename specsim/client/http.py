@@ -154,7 +154,9 @@ class Connection:
                 f"expected there{_HINTS.get(status, '')}"
             )
         try:
-            names = [str(item["id"]) for item in json.loads(body)["data"]]
+            names = [item["id"] for item in json.loads(body)["data"]]
+            if not all(isinstance(name, str) for name in names):
+                raise TypeError
         except (ValueError, KeyError, TypeError, RecursionError):
             raise ServerError(
                 f"{self.target.base}/v1/models did not answer a list of models; an "

@@ -74,7 +74,7 @@ class Wanted(Shape):
 
     model_config = ConfigDict(extra="allow")
 
-    model: Annotated[str, Rule("see `specsim models`")]
+    model: Annotated[str, Rule("a name from `specsim models`, a config.json or its folder")]
     name: Annotated[str, Rule("text on one line")] = ""
     users: Amount = None
     rate: Amount = None
