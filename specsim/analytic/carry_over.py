@@ -23,7 +23,7 @@ from specsim.data import data_table
 
 KINDS = ("gpu", "gpus", "engine", "k", "context", "concurrency")  # what may differ
 TAIL = 4.0  # degrees of freedom
-# Whose pairs a metric goes by, and whether it falls where that rises.
+# Whose pairs a metric goes by, and the power of it that the metric is.
 QUANTITIES = {"tpot_s": ("tpot", 1), "ttft_s": ("ttft", 1), "output_tok_s": ("tpot", -1),
               "speedup": ("speedup", 1)}
 
@@ -99,21 +99,14 @@ def _ratio(one: float, other: float) -> float:
     return abs(math.log(one / other))
 
 
-def half_widths(quantity: str, system: System, up: int = 1) -> tuple[float, float] | None:
-    """ln of the ends of the prediction's own interval over its value; up -1: of what falls where
-    the quantity rises. None where it has none."""
-    ends = log_ends(system, quantity)
-    return ends if ends is None or up > 0 else (-ends[1], -ends[0])
-
-
 def carried(
     metric: str, target: Setting, predicted: float, seen: Sequence[Seen]
 ) -> Carried | None:
     """The prediction of a metric (of QUANTITIES) at `target`, moved by what was `seen` elsewhere,
     once or more, of the same model and method. None where predictions of it have no interval."""
     quantity, up = QUANTITIES[metric]
-    ends = half_widths(quantity, target.system, up)
-    there = [half_widths(quantity, item.setting.system, up) for item in seen]
+    ends = log_ends(target.system, quantity, up)
+    there = [log_ends(item.setting.system, quantity, up) for item in seen]
     if ends is None or None in there:
         return None
     widths = [(high - low) / 2 for low, high in (pair for pair in there if pair)]

@@ -57,10 +57,10 @@ def interval_of(system: System, quantity: str, value: float) -> tuple[float, flo
     return ends and (value * math.exp(ends[0]), value * math.exp(ends[1]))
 
 
-def log_ends(system: System, quantity: str) -> tuple[float, float] | None:
-    """ln of the ends over the value. None for datasheet bounds, and for ratios to plain decoding
-    without speculation. Tokens per step enter a speedup as a factor and TPOT as a divisor, so their
-    own interval widens these, as independent errors."""
+def log_ends(system: System, quantity: str, power: float = 1.0) -> tuple[float, float] | None:
+    """ln of the ends over the value, of that power of it. None for datasheet bounds, and for ratios
+    to plain decoding without speculation. Tokens per step enter a speedup as a factor and TPOT as a
+    divisor, so their own interval widens these, as independent errors."""
     of_speculation = quantity in ("speedup", "step_cost_ratio")
     if system.fidelity == "datasheet" or (of_speculation and not system.speculative):
         return None
@@ -72,7 +72,7 @@ def log_ends(system: System, quantity: str) -> tuple[float, float] | None:
             low, high = -math.hypot(low, fewer), math.hypot(high, more)
         elif quantity == "tpot":
             low, high = -math.hypot(low, more), math.hypot(high, fewer)
-    return low, high
+    return (power * low, power * high) if power > 0 else (power * high, power * low)
 
 
 def interval_note(system: System) -> str:

@@ -108,13 +108,11 @@ def effects() -> dict[str, Effects]:
 
 def figure_interval(system: System, figure: Powers) -> Ends | None:
     """ln of the ends of a figure's own interval over its prediction; None for datasheet bounds."""
-    found = []
-    for name, power in figure._asdict().items():
-        pair = log_ends(system, name)
-        if pair is None:
-            return None
-        found.append(sorted(power * end for end in pair))
-    lows, highs = zip(*found, strict=True)
+    found = [log_ends(system, name, power) for name, power in figure._asdict().items()]
+    known = [pair for pair in found if pair is not None]
+    if len(known) < len(found):
+        return None
+    lows, highs = zip(*known, strict=True)
     return -math.hypot(*lows), math.hypot(*highs)
 
 
@@ -139,8 +137,7 @@ def ratio_interval(a: Side, b: Side) -> Ends | None:
         tpot = one.figure.tpot
         if tpot and one.system.speculative and not two.system.speculative and (
                 one.case.place == two.case.place and one.system.plain() == two.system):
-            slow, fast = sorted(-sign * tpot * end for end in log_ends(one.system, "speedup") or ())
-            return slow, fast
+            return log_ends(one.system, "speedup", -sign * tpot)
     low, high = _cost(a.case, b.case, a.figure, b.figure)
     fewer, more = _accepted(a.system, b.system, a.figure.tpot, b.figure.tpot)
     return -math.hypot(low, fewer), math.hypot(high, more)

@@ -17,6 +17,7 @@ from typing import NotRequired, TypedDict
 from specsim.data import data_table
 from specsim.hardware.profile import HardwareProfile, KernelTable
 from specsim.roofline.defaults import assumed
+from specsim.roofline.device import plain_loops
 
 NO_FLOOR_S = 1e-6
 
@@ -70,7 +71,7 @@ def starting_tables(profile: HardwareProfile) -> HardwareProfile:
     if profile.kind == "cpu":
         for name, params in _of_kind("cpu").get("start", {}).items():
             table = kernels.get(name)
-            own = dict(table.params) if table is not None and _is_untiled(profile) else {}
+            own = dict(table.params) if table is not None and plain_loops(profile.kernels) else {}
             if own and own.get("untiled", 0.0) != params.get("untiled", 0.0):
                 own.pop("peak_frac", None)  # it stood for rows of padded tiles
             if own.get("floor_s", 1.0) <= NO_FLOOR_S:
@@ -84,11 +85,6 @@ def starting_tables(profile: HardwareProfile) -> HardwareProfile:
             source = "assumed: typical of tuned kernels"
             kernels[name] = KernelTable(name, dict(assumed()[name]), source, assumed=True)
     return replace(profile, kernels=kernels)
-
-
-def _is_untiled(profile: HardwareProfile) -> bool:
-    table = profile.kernels.get("gemm.bf16")
-    return table is not None and bool(table.params.get("untiled"))
 
 
 def free_parameters(profile: HardwareProfile, tables: Iterable[str]) -> tuple[Parameter, ...]:

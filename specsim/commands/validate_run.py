@@ -39,31 +39,23 @@ def make_engine(target: "Transformer", load: "ServingLoad", seed: int) -> "Engin
     from specsim.calibrate.price import HEAD_VOCAB
     from specsim.decoder.drafters.eagle import EagleWeights
     from specsim.decoder.engine import Engine
-    from specsim.decoder.options import DecoderOptions
+    from specsim.measure.serving import options_for
     from specsim.speculation.acceptance import Acceptance
 
-    options = DecoderOptions(
-        method=load.method, num_speculative_tokens=load.k, max_num_seqs=load.max_num_seqs,
-        max_model_len=load.prompt_len + load.output_len + 1, seed=seed, trim_drafts=False,
-    )
     forced = Acceptance.from_rate(load.alpha, load.k) if load.k else None
     head = None
     if load.method == "eagle":
         head = EagleWeights.random(target, seed, min(HEAD_VOCAB, target.config.vocab_size))
-    engine = Engine(target, options, draft=head, acceptance=forced)
+    engine = Engine(target, options_for(load, seed), draft=head, acceptance=forced)
     rng = random.Random(seed)
     engine.run([(0.0, _request(engine, load, i, rng)) for i in range(2)])
     return engine
 
 
 def _request(engine: "Engine", load: "ServingLoad", number: int, rng: Any) -> Any:
-    from specsim.decoder.options import SamplingParams
-    from specsim.decoder.slots import EngineRequest
+    from specsim.measure.serving import any_request
 
-    vocab = engine.target.config.vocab_size
-    prompt = [rng.randrange(vocab) for _ in range(load.prompt_len)]
-    params = SamplingParams(max_tokens=load.output_len, ignore_eos=True)
-    return EngineRequest(f"request-{number}", prompt, params)
+    return any_request(load, engine.target.config.vocab_size, number, rng)
 
 
 def serve(engine: "Engine", load: "ServingLoad", seed: int) -> dict[str, object]:

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
+from typing import Protocol
 
 from specsim.calibrate.records import Measurement, Timing
 from specsim.decoder.engine import Engine
@@ -44,6 +45,36 @@ class DecoderLoad:
     seconds: float
 
 
+class ServedLoad(Protocol):
+    """What the loads of `specsim measure` and `validate run` have in common."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def k(self) -> int: ...
+    @property
+    def max_num_seqs(self) -> int: ...
+    @property
+    def prompt_len(self) -> int: ...
+    @property
+    def output_len(self) -> int: ...
+
+
+def options_for(load: ServedLoad, seed: int) -> DecoderOptions:
+    """Those of an engine for such loads."""
+    return DecoderOptions(
+        method=load.method, num_speculative_tokens=load.k, max_num_seqs=load.max_num_seqs,
+        max_model_len=load.prompt_len + load.output_len + 1, seed=seed, trim_drafts=False,
+    )
+
+
+def any_request(load: ServedLoad, vocab: int, number: int, rng: random.Random) -> EngineRequest:
+    """A request of the load. Any ids do, since acceptance is forced."""
+    prompt = [rng.randrange(vocab) for _ in range(load.prompt_len)]
+    params = SamplingParams(max_tokens=load.output_len, ignore_eos=True)
+    return EngineRequest(f"request-{number}", prompt, params)
+
+
 @dataclass(slots=True)
 class _Server:
     """The jobs of one load share it: capacity is known after the first."""
@@ -69,7 +100,8 @@ class _Server:
             arrivals = list(accumulate(rng.expovariate(rate) for _ in range(count)))
         steps, drafts = engine.stats.num_steps, engine.stats.num_row_steps
         cpu, begun = time.process_time(), time.perf_counter()
-        done = engine.run([(at, self._request(i, rng)) for i, at in enumerate(arrivals)])
+        done = engine.run(
+            [(at, any_request(load, self.vocab, i, rng)) for i, at in enumerate(arrivals)])
         wall = time.perf_counter() - begun
         busy = cpu_ratio(cpu, wall)
         if not share:
@@ -83,11 +115,7 @@ class _Server:
 
     def _engine(self, session: Session) -> Engine:
         load = self.load
-        options = DecoderOptions(
-            method=load.method, num_speculative_tokens=load.k, max_num_seqs=load.max_num_seqs,
-            max_model_len=load.prompt_len + load.output_len + 1, seed=session.seed,
-            trim_drafts=False,
-        )
+        options = options_for(load, session.seed)
         acceptance = Acceptance.from_rate(load.acceptance, load.k) if load.k else None
         engine = Engine(session.model(self.model), options, acceptance=acceptance)
         if isinstance(engine.runner, GraphRunner):  # captures must not fall into the timed run
@@ -96,15 +124,9 @@ class _Server:
             engine.runner.capture_all(sizes, SamplingMode())
         return engine
 
-    def _request(self, number: int, rng: random.Random) -> EngineRequest:
-        """Any ids do, since acceptance is forced."""
-        vocab = self.vocab
-        prompt = [rng.randrange(vocab) for _ in range(self.load.prompt_len)]
-        params = SamplingParams(max_tokens=self.load.output_len, ignore_eos=True)
-        return EngineRequest(f"request-{number}", prompt, params)
-
     def _burst(self, engine: Engine, rng: random.Random, count: int) -> list[RequestResult]:
-        return engine.run([(0.0, self._request(i, rng)) for i in range(count)])
+        return engine.run(
+            [(0.0, any_request(self.load, self.vocab, i, rng)) for i in range(count)])
 
 
 def jobs(

@@ -132,9 +132,12 @@ def untiled(device: Device) -> bool:
     """True for a CPU, whose libraries multiply no idle rows of a tile and run in no waves: its
     measured products say so, and formats without a table of their own do not differ in that. Also
     for a device of a make of its own."""
-    if foreign(device):
-        return True
-    table = device.kernels.get("gemm.bf16")
+    return foreign(device) or plain_loops(device.kernels)
+
+
+def plain_loops(kernels: Mapping[str, ParameterTable]) -> bool:
+    """Whether products were fitted as a CPU's."""
+    table = kernels.get("gemm.bf16")
     return table is not None and bool(table.params.get("untiled"))
 
 

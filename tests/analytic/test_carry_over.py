@@ -21,8 +21,8 @@ from specsim.analytic.carry_over import (
     carry_overs,
     condition,
     distances,
-    half_widths,
 )
+from specsim.analytic.intervals import log_ends
 from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
 from specsim.options.groups import DeploymentOptions
@@ -67,7 +67,7 @@ def test_one_measurement_by_hand(metric: str) -> None:
     share = law.scale**2 * alike / (law.scale**2 + law.noise**2)
     assert found.share == pytest.approx(share)
     assert found.value == pytest.approx(10 * (6 / 5) ** share)
-    ends = half_widths("tpot", H200.system, up)
+    ends = log_ends(H200.system, "tpot", up)
     assert ends is not None
     miss = math.log(6 / 5) / ((ends[1] - ends[0]) / 2)
     odd = (TAIL + miss**2 / (law.scale**2 + law.noise**2)) / (TAIL + 1)
@@ -79,7 +79,7 @@ def test_one_measurement_by_hand(metric: str) -> None:
 def test_a_right_prediction_stays_where_it_is_and_is_surer() -> None:
     other = replace(H200, concurrency=32.0)
     found = carried("tpot_s", other, 10.0, [Seen(H200, 5.0, 5.0)])
-    ends = half_widths("tpot", H200.system)
+    ends = log_ends(H200.system, "tpot")
     assert found is not None
     assert ends is not None
     assert found.value == pytest.approx(10.0)

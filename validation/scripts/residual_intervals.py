@@ -91,10 +91,12 @@ def quantiles(found: Sequence[LeftOut]) -> dict[str, float]:
     for side in ("plain", "speculative"):
         mine = [f for f in found if side_of(f.residual.klass) == side]
         enough = len({f.residual.source for f in mine}) >= LEAST_SOURCES
-        used = mine if enough else found
-        out[side] = round(least(QUANTILES, lambda x, used=used: (
-            (f.residual.source, f.inside(x)) for f in used)), 2)
+        out[side] = round(_quantile(mine if enough else found), 2)
     return out
+
+
+def _quantile(found: Sequence[LeftOut]) -> float:
+    return least(QUANTILES, lambda x: ((f.residual.source, f.inside(x)) for f in found))
 
 
 def least(
