@@ -49,7 +49,8 @@ def at_blocks(doc: Doc) -> list[Block]:
                 side.text("command"), "\n    ")
         for side in sides if side.has("command")
     ]
-    typed: list[Block] = [Group([Lines(["what to type at that speed"]), *commands])]
+    typed: list[Block] = [
+        Group([Lines(["what to type at that speed"]), *commands, _remarks(sides)])]
     return [Lines([_sentence(item) for item in found]), table, *(typed if commands else [])]
 
 
@@ -91,9 +92,16 @@ def command_of(point: "ParetoPoint") -> dict[str, object]:
     """The command that starts the point's deployment, or why there is none."""
     try:
         flags = ready_flags(point.system)
-        return {"command": flags.command, "written_for": flags.written_for, "no_command": None}
+        return {"command": flags.command, "written_for": flags.written_for,
+                "notes": list(flags.warnings), "no_command": None}
     except SpecSimError as error:
-        return {"command": None, "written_for": None, "no_command": str(error)}
+        return {"command": None, "written_for": None, "notes": [], "no_command": str(error)}
+
+
+def _remarks(points: Sequence[Doc]) -> Lines:
+    """What to know about the commands, each thing once."""
+    notes = dict.fromkeys(text for p in points for text in p.texts("notes"))
+    return Lines([f"  note: {text}" for text in notes])
 
 
 def pareto_json(result: ParetoFigures, every_point: bool = False) -> dict[str, object]:
@@ -226,13 +234,15 @@ def _gain(doc: Doc) -> list[str]:
 def _commands(doc: Doc) -> Group:
     """What to type, for some points of the frontier."""
     frontier = doc.items("frontier")
-    return Group([Lines(["what to type"]), *(
+    shown = [frontier[i] for i in thinned(len(frontier), MAX_COMMANDS)]
+    commands = [
         Command(
             f"  {p.number('stream_tok_s'):,.0f} tok/s/user, "
             f"{p.number('gpu_tok_s'):,.0f} tok/s/GPU{d.written_for(p)}:",
             p.text("command", "") or f"no command: {p.text('no_command', '')}", "\n    ",
-        ) for p in (frontier[i] for i in thinned(len(frontier), MAX_COMMANDS))
-    )])
+        ) for p in shown
+    ]
+    return Group([Lines(["what to type"]), *commands, _remarks(shown)])
 
 
 def _infeasible(doc: Doc) -> list[str]:

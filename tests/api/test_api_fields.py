@@ -19,7 +19,7 @@ USER_CODE = ROOT / "tests" / "api" / "data" / "user_code.py"
 # Fields that hold more than their key of the JSON: typed results, or what is made of several.
 RICHER = {
     "Tuning": {"workload", "dynamic", "skipped"}, "Pareto": {"frontier"}, "Capacity": {"no_flags"},
-    "LoadAnswer": {"no_flags"}, "ParetoPoint": {"command", "no_command", "written_for"},
+    "LoadAnswer": {"no_flags"}, "ParetoPoint": {"command", "no_command", "written_for", "notes"},
     "ExplainedStep": {"ops"}, "Curve": {"points"}, "Cell": {"tp", "reason"},
     "Endpoint": {"demand", "no_flags"},
 }
