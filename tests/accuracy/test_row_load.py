@@ -24,6 +24,14 @@ def test_prompts_of_a_run_are_shared_out_to_its_clients() -> None:
     assert row(num_prompts="4", batch_or_concurrency="4").workload.requests_per_client == 1
 
 
+def test_a_limit_of_the_answers_is_not_their_length() -> None:
+    """SpecBundle asks for at most 2048 tokens; answers to GSM8K have some 200."""
+    load = row(dataset="gsm8k", isl="", osl="<=2048").workload
+    assert (load.input_len, load.output_len) == (100, 200)
+    assert row(dataset="gsm8k", isl="", osl="< 128").workload.output_len == 128
+    assert row(dataset="gsm8k", isl="", osl="2048").workload.output_len == 2048
+
+
 def test_arrival_and_pinned_acceptance() -> None:
     assert (row().arrives, row().workload.pinned) == ("closed", False)
     assert row(arrival="burst").arrives == "burst"
