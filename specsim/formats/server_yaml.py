@@ -55,14 +55,15 @@ def settings_table(
     """The table in a file that a command names. files: what the command's own text
     writes. FormatError where the file is not here or holds no table."""
     where = f"{flag} {name[:200]} in --command"
+    text = next((held for other, held in files.items() if Path(other) == Path(name)), None)
     try:
-        text = files[name] if name in files else file_text(Path(name).expanduser(), MAX_YAML)
-        found = documents(text, where)
+        text = file_text(Path(name).expanduser(), MAX_YAML) if text is None else text
     except (FormatError, RuntimeError) as error:  # RuntimeError: no home folder
         raise FormatError(
             f"{where} cannot be used ({error}); model, formats and speculation may stand in it: "
-            "copy it here and give its path, or write its lines as flags"
+            "copy it here and give its path, or write it in front: cat > FILE <<EOF ... EOF"
         ) from None
+    found = documents(text, where)
     if len(found) != 1 or not isinstance(found[0], dict):
         raise FormatError(f"{where} holds no table; write lines such as '{example}'")
     return {str(key): value for key, value in found[0].items()}

@@ -49,7 +49,7 @@ WAYS_ON: list[tuple[str, tuple[str, ...]]] = [
     ('give what stands in it: --command "$(cat run.sh)"', (*COMMAND, "run.sh")),
     ("--command names the file no.yml", (*COMMAND, "no.yml")),
     ("--config no.yaml in --command cannot be used", (*COMMAND, "vllm serve --config no.yaml")),
-    ("--engine trtllm", (*COMMAND, "trtllm-serve org/m --tp_size 2")),
+    ("--engine vllm, the nearest", (*COMMAND, "lmdeploy serve api_server org/m --tp 2")),
     ("`specsim calibrate --from FILE MODEL`", ("calibrate", "x.json")),
     ("give the result file itself", ("import", "empty")),
     ("a line per request with timestamp, input_length, output_length",

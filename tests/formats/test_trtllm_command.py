@@ -65,6 +65,10 @@ def test_a_file_beside_it(tmp_path: Path) -> None:
     assert found.notes == ("the file's max_batch_size 16 is taken, not 64",)
     with pytest.raises(FormatError, match="cannot be used"):
         parse_command("trtllm-serve m --config nowhere.yaml")
+    with pytest.raises(FormatError, match=r"^--extra_llm_api_options x in --command is not YAML: "):
+        parse_command("echo '{' > x; trtllm-serve m --config x")
+    written = parse_command("echo 'max-num-seqs: 9' > ./x.yml && vllm serve m --config x.yml")
+    assert written.values["max_num_seqs"] == 9
 
 
 @pytest.mark.parametrize(("file", "want"), [
