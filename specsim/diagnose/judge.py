@@ -49,7 +49,8 @@ def diagnose(
 def usual_length(predictor: Predictor, evidence: Evidence) -> float | None:
     """Acceptance length at the measured k that the catalogue holds for this model and method:
     the low end of its 90 % interval, so that hard text alone is no finding."""
-    from specsim.speculation.resolve import AcceptanceQuery, resolve
+    from specsim.speculation.questions import AcceptanceQuery
+    from specsim.speculation.resolve import resolve
 
     setup = predictor.system.setup
     k = evidence.drafted_k or setup.k
