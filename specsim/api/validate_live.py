@@ -168,7 +168,7 @@ def _told(server: JudgedServer, options: ValidateLiveOptions) -> str:
     assert options.pinned is not None
     try:
         names = served_names(DeploymentOptions.of(options))
-        return f"start it so: {pinned_command(server.base, options.pinned, names)}"
+        return f"start it so, {pinned_command(server.base, options.pinned, names)}"
     except UsageError as error:
         return f"how to pin it is not known here: {error}"
 

@@ -9,9 +9,9 @@ from specsim.planning.flags import ServedNames, flags_of
 
 
 def pinned_command(system: System, length: float, names: ServedNames) -> str:
-    """The command that starts `system` with its acceptance length dictated, so that the cost of a
-    step is measured without acceptance in the way. UsageError where its version has no such
-    switch."""
+    """'vLLM 0.25.1: vllm serve ...': the version and the command that start `system` with its
+    acceptance length dictated, so that the cost of a step is measured without acceptance in the
+    way. UsageError where the version has no such switch."""
     server, asked = system.engine.server, names.version or system.engine.version
     flags, why = flags_of(system, names)
     if flags is None:
@@ -19,9 +19,9 @@ def pinned_command(system: System, length: float, names: ServedNames) -> str:
     if flags.speculative_config is not None and server.offers("synthetic_acceptance", asked):
         config = {**flags.speculative_config, "rejection_sample_method": "synthetic",
                   "synthetic_acceptance_length": length}
-        return shlex.join([*flags.args[:-1], json_text(config)])
+        return f"{flags.written_for}: {shlex.join([*flags.args[:-1], json_text(config)])}"
     if server.fixed_acceptance:
-        return f"{server.fixed_acceptance}={length:g} {flags.command}"
+        return f"{flags.written_for}: {server.fixed_acceptance}={length:g} {flags.command}"
     raise UsageError(
         f"{server.label or system.engine.name} {asked} cannot be told what to accept; vLLM can "
         "from 0.25 on (not its CPU build), SGLang by SGLANG_SIMULATE_ACC_LEN"

@@ -84,9 +84,11 @@ def started(engine: str, **names: str) -> str:
 def test_flags_by_engine_and_version() -> None:
     text = started("vllm")
     assert '"rejection_sample_method": "synthetic"' in text
-    assert '"synthetic_acceptance_length": 2.5' in text and text.startswith("vllm serve ")
+    assert '"synthetic_acceptance_length": 2.5' in text and text.startswith(
+        "vLLM 0.25.1: vllm serve ")
     text = started("sglang")
-    assert text.startswith("SGLANG_SIMULATE_ACC_LEN=2.5 python -m sglang.launch_server")
+    assert text.startswith(
+        "SGLang 0.5.23: SGLANG_SIMULATE_ACC_LEN=2.5 python -m sglang.launch_server")
     with pytest.raises(UsageError, match=r"vLLM 0.10.1 cannot be told"):
         started("vllm==0.10.1", version="0.10.1")
     with pytest.raises(UsageError):
