@@ -4,14 +4,17 @@ What the command sets becomes the option of the same meaning. An option given be
 something else is refused, as everywhere; a MODEL beside it says which model its path or name is.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from specsim.errors import UsageError
 from specsim.formats.server_command import parse_command
 from specsim.formats.server_flags import ServerCommand
+from specsim.formats.speculative_config import parse_speculative_config
 from specsim.latency.engine import asked_version, find_engine
-from specsim.model.catalogue import has_model
+from specsim.methods.registry import method_name
+from specsim.model.catalogue import has_model, key, served_name
 from specsim.options.declare import OptionSet, declared
 from specsim.options.groups import ModelArgument, ServerCommandOptions
 from specsim.options.values import shown
@@ -72,6 +75,8 @@ def _changes(
         typed = name in options.typed and given is not None
         if given == value:
             continue
+        if name == "speculative_config" and given is None:
+            changes |= _without_repeats(options, str(value))
         if name == "engine" and typed and same_engine(str(given), found.engine):
             changes[name] = engine_of_both(str(given), str(value), notes)
         elif given == known[name].default and not typed:
@@ -82,6 +87,27 @@ def _changes(
                 f"{shown(str(value))}; change one of them"
             )
     return changes
+
+
+def _without_repeats(options: OptionSet, config: str) -> dict[str, object]:
+    """What the JSON of a command says too and is typed once more goes out: it says the same.
+    UsageError for what it says otherwise."""
+    told, out = parse_speculative_config(config), dict[str, object]()
+    told_values = {"method": told.method, "k": told.k, "draft": told.model}
+    alike: dict[str, Callable[[str], object]] = {
+        "method": method_name, "k": int, "draft": lambda name: key(served_name(name)),
+    }
+    for name, value in told_values.items():
+        given = getattr(options, name, None)
+        if given is None or value is None:
+            continue
+        if alike[name](str(given)) != alike[name](str(value)):
+            raise UsageError(
+                f"--{name} {shown(str(given))} contradicts --command, which says "
+                f"{shown(str(value))}; change one of them"
+            )
+        out[name] = None
+    return out
 
 
 def same_engine(asked: str, name: str) -> bool:

@@ -30,7 +30,12 @@ from functools import partial
 from math import ceil, floor
 
 from specsim.hardware.profile import HardwareProfile
-from specsim.latency.engine_profile import EngineProfile, LatentVerify, kind_of_target
+from specsim.latency.engine_profile import (
+    EngineProfile,
+    LatentVerify,
+    kind_of_target,
+    version_key,
+)
 from specsim.latency.unsplit import (
     ROCM_ROWS,
     decode_tokens,
@@ -124,6 +129,16 @@ def _latent(engine: EngineProfile, spec: ModelSpec, profile: HardwareProfile) ->
     if way == "walked":
         return partial(extend_attention_s, profile=profile)
     return partial(latent_verify_s, layer=layers[0], profile=profile, engine=engine, way=way)
+
+
+def version_meant(engine: EngineProfile, spec: ModelSpec, arch: str) -> str:
+    """The version that the figures of an engine are of: the one asked for; without one that of its
+    profile, or the first with the kernel that latent attention of the model is taken to run on."""
+    layers = [g.mixer for g in spec.layers if isinstance(g.mixer, LatentAttention)]
+    if engine.asked or not layers or any(layer.index_topk for layer in layers):
+        return engine.asked or engine.version
+    gained = [before for where, _, before in engine.latent_verify if where == arch and before]
+    return max([engine.version, *gained], key=version_key)
 
 
 def latent_verify_s(

@@ -19,6 +19,7 @@ from specsim.analytic.system import System
 from specsim.errors import SpecSimError, UsageError
 from specsim.jsonable import json_text, picked
 from specsim.latency.engine_profile import version_key
+from specsim.latency.walks import version_meant
 from specsim.methods.base import find_method
 from specsim.model.catalogue import served_name
 from specsim.planning.server_words import (
@@ -90,14 +91,14 @@ def ready_flags(
 
     table: draft length by batch size, ((first batch, last batch, k), ...).
     model, draft: the names or folders to serve (default: their repositories). version: the
-    engine's version (default: that of its profile). max_model_len: longest request, 0: the
+    engine's version (default: `version_meant`). max_model_len: longest request, 0: the
     model's. UsageError where the engine's version would refuse the combination, where the method
     needs a drafter that nobody has published, and for engines whose command line is not known here.
     """
     server = system.engine.server
     _check_drafter(system, draft)
     rows = _check_table(system, table)
-    asked = version or system.engine.version
+    asked = version or _version(system)
     warnings = _other_version(system, asked)
     served, convert = _model_words(system, model, warnings)
     if not server.command:
@@ -182,6 +183,14 @@ def adaptive_config(table: Sequence[Sequence[int]]) -> dict[str, object]:
     """The table as SGLang's --speculative-adaptive-config has it: by lowest batch, one candidate
     each (0.5.23, speculative/adaptive_spec_params.py)."""
     return {str(first): {"candidate_steps": [k]} for first, _, k in table}
+
+
+def _version(system: System) -> str:
+    """Of the command where none was asked for: figures of verify steps and flags are of one."""
+    engine = system.engine
+    if not system.speculative:
+        return engine.version
+    return version_meant(engine, system.spec, system.profile.arch)
 
 
 def _other_version(system: System, asked: str) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from specsim import predict, tune
-from specsim.errors import ModelConfigError
+from specsim.errors import ModelConfigError, UsageError
 from specsim.latency.engine import find_engine
 
 MOE = "Qwen3-30B-A3B"
@@ -71,3 +71,50 @@ def test_what_tune_prints_reads_back(model: str) -> None:
     best: Any = tune(**shape).answers[0]
     again: Any = predict(**shape, command=best.flags.command)
     assert again.points[0].output_tok_s == pytest.approx(best.best.output_tok_s, rel=0.03)
+
+
+@pytest.mark.parametrize(("gpu", "asked", "version"), [
+    ("a100", "vllm", "0.31"), ("rtx-pro-6000", "vllm", "0.31"), ("a100", "vllm==0.27", "0.27"),
+    ("h200", "vllm", "0.25.1"),
+])
+def test_the_version_said_is_the_one_whose_figures_are_shown(
+    gpu: str, asked: str, version: str
+) -> None:
+    """Before 0.31 vLLM expands the latents of verified rows on these: an engine named without a
+    version has the newest kernels, so a command 'of vLLM 0.25.1' would be half as fast."""
+    def shown(engine: str) -> tuple[Any, float]:
+        found: Any = predict("GLM-4.7-Flash", gpu=gpu, method="mtp", k=3, concurrency=8,
+                             engine=engine)
+        return found.verdict.written_for, found.points[0].output_tok_s
+
+    assert shown(asked) == shown(f"vllm=={version}")
+    assert shown(asked)[0] == f"vLLM {version}"
+    plain: Any = predict("Llama-3.1-8B", gpu=gpu, method="eagle3", k=3, concurrency=8)
+    assert plain.verdict.written_for == "vLLM 0.25.1"
+
+
+EAGLE = ('vllm serve meta-llama/Llama-3.1-8B-Instruct --speculative-config \'{"method": "eagle3", '
+         '"model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "num_speculative_tokens": 3}\'')
+
+
+@pytest.mark.parametrize("again", [
+    {"method": "eagle3"}, {"k": 3}, {"draft": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"},
+    {"method": "EAGLE-3", "k": 3},
+], ids=str)
+def test_what_a_command_says_of_speculation_may_be_typed_once_more(again: dict[str, Any]) -> None:
+    once: Any = predict(command=EAGLE, concurrency=8)
+    twice: Any = predict(command=EAGLE, concurrency=8, **again)
+    assert twice.points[0].output_tok_s == once.points[0].output_tok_s
+
+
+@pytest.mark.parametrize(("other", "said"), [
+    ({"method": "ngram"}, "--method 'ngram' contradicts --command, which says 'eagle3'"),
+    ({"method": "none"}, "--method 'none' contradicts --command, which says 'eagle3'"),
+    ({"k": 5}, "--k '5' contradicts --command, which says '3'"),
+    ({"draft": "Llama-3.2-1B"}, "--draft 'Llama-3.2-1B' contradicts --command, which .*EAGLE3"),
+], ids=str)
+def test_what_contradicts_the_speculation_of_a_command_is_named(
+    other: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        predict(command=EAGLE, concurrency=8, **other)
