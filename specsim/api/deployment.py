@@ -34,6 +34,7 @@ from specsim.latency.collectives import GATHERED
 from specsim.latency.engine import find_engine
 from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.routing import EVENED, parse_routing
+from specsim.latency.walks import not_running
 from specsim.methods.base import METHODS, SpecSetup, find_method, method_of
 from specsim.methods.draft_model import DraftModelMethod
 from specsim.methods.mtp import MtpMethod
@@ -172,6 +173,8 @@ def _built(options: DeploymentOptions, warnings: list[str]) -> DeploymentRequest
         gpu_memory_utilization=options.gpu_memory_utilization or 0.0,
         routing=_routing(options.routing, spec), fidelity=options.fidelity, prices=PRICES,
     )
+    if why := not_running(engine, spec, profile):
+        warnings.append(f"what is shown could not be served: {why}")
     unknown = None
     if not known:
         unknown, system = system, system.plain()

@@ -83,6 +83,8 @@ class Server:
     that is in neither is not there.
     trees: whether it drafts more than chains.
     read_to: the newest version whose flags were read.
+    vendors: of the devices that it runs on; empty: of any. no_sparse_latent: architectures without
+        a kernel for latent attention that picks tokens (DeepSeek-V3.2).
     Flags, by what they set: max_num_seqs, max_num_batched_tokens, gpu_memory_utilization,
     max_model_len, no_prefix_caching, graph_max (the largest batch of a CUDA graph), no_graphs,
     async_scheduling, no_async_scheduling, eplb (experts evened out over GPUs). kv_cache: cache
@@ -100,6 +102,8 @@ class Server:
     lost: Mapping[str, str] = field(default_factory=dict)
     trees: bool = True
     read_to: str = ""
+    vendors: tuple[str, ...] = ()
+    no_sparse_latent: tuple[str, ...] = ()
     max_num_seqs: str = ""
     max_num_batched_tokens: str = ""
     gpu_memory_utilization: str = ""

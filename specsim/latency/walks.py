@@ -131,6 +131,19 @@ def _latent(engine: EngineProfile, spec: ModelSpec, profile: HardwareProfile) ->
     return partial(latent_verify_s, layer=layers[0], profile=profile, engine=engine, way=way)
 
 
+def not_running(engine: EngineProfile, spec: ModelSpec, profile: HardwareProfile) -> str:
+    """Why the engine serves this model on no such device, as far as is known; '' where it does."""
+    server = engine.server
+    if server.vendors and profile.vendor and profile.vendor not in server.vendors:
+        return (f"{server.label} runs on devices of {', '.join(server.vendors)} alone, not on "
+                f"{profile.title}; name another --engine")
+    picks = any(isinstance(g.mixer, LatentAttention) and g.mixer.index_topk for g in spec.layers)
+    if picks and profile.arch in server.no_sparse_latent:
+        return (f"{server.label} has no kernel for the sparse attention of {spec.name} on "
+                f"{profile.title}; name a --gpu of Hopper or later")
+    return ""
+
+
 def version_meant(engine: EngineProfile, spec: ModelSpec, arch: str) -> str:
     """The version that the figures of an engine are of: the one asked for; without one that of its
     profile, or the first with the kernel that latent attention of the model is taken to run on."""

@@ -19,7 +19,7 @@ from specsim.analytic.system import System
 from specsim.errors import SpecSimError, UsageError
 from specsim.jsonable import json_text, picked
 from specsim.latency.engine_profile import version_key
-from specsim.latency.walks import version_meant
+from specsim.latency.walks import not_running, version_meant
 from specsim.methods.base import find_method
 from specsim.model.catalogue import served_name
 from specsim.planning.server_words import (
@@ -106,6 +106,8 @@ def ready_flags(
             f"no command line is written for the engine {system.engine.name}; use --engine vllm, "
             "sglang or trtllm"
         )
+    if why := not_running(system.engine, system.spec, system.profile):
+        raise UsageError(why)
     _check_cache(system)
     budget = system.batched_tokens
     config = settings = None
@@ -284,6 +286,13 @@ def _check_cache(system: System) -> None:
 def _warn_of_graphs(system: System, seqs: int, warnings: list[str]) -> None:
     covered = graphed_requests(system)
     if seqs <= covered or not system.engine.graph_max:
+        return
+    if not covered:
+        warnings.append(
+            f"no decode step fits the CUDA graphs, which end at "
+            f"{system.engine.graph_limit(system.profile.arch)} tokens: a sequence has "
+            f"{system.setup.verify_tokens}"
+        )
         return
     if system.engine.graph_unit == "tokens":
         limit = system.engine.graph_limit(system.profile.arch)

@@ -240,3 +240,30 @@ def test_the_version_that_a_command_is_of_is_said(
     assert flags.to_dict()["written_for"] == written_for
     said = [text for text in flags.warnings if "older than" in text or "were read" in text]
     assert [warned in text for text in said] == [True] * bool(warned)
+
+
+@pytest.mark.parametrize(("model", "gpu", "engine", "said"), [
+    (LLAMA, "mi300x", "trtllm", "TensorRT-LLM runs on devices of NVIDIA alone"),
+    (LLAMA, "mi300x", "vllm", ""),
+    ("deepseek-v3.2", "a100", "vllm", "no kernel for the sparse attention of DeepSeek-V3.2"),
+    ("deepseek-v3.2", "h200", "vllm", ""),
+    ("deepseek-v3", "a100", "vllm", ""),
+])
+def test_no_command_where_the_engine_does_not_run(
+    model: str, gpu: str, engine: str, said: str
+) -> None:
+    request = build_request(Options(
+        model=model, gpu=gpu, engine=engine, method="none", tp=16 if gpu == "a100" else 8))
+    asked, warned = request.system, [text for text in request.warnings if "be served" in text]
+    if not said:
+        assert ready_flags(asked).command and not warned
+        return
+    assert len(warned) == 1 and said in warned[0]
+    with pytest.raises(UsageError, match=said):
+        ready_flags(asked)
+
+
+def test_graphs_too_small_for_any_step_are_said() -> None:
+    asked = system(QWEN, k=3, cuda_graph_max=2)
+    said = "no decode step fits the CUDA graphs, which end at 2 tokens: a sequence has 4"
+    assert said in ready_flags(asked).warnings
