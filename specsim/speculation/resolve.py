@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
@@ -193,28 +193,34 @@ class _Asked:
             tokens, low, high, replace(curve, source=source, kind="catalogue"), grounds, level
         )
 
-    def _nearest(self, k: int) -> int:
-        """The draft length nearest to k at which the work was measured; 0 where none is near."""
-        lengths = {p.k for p in self.rows if max(p.k / k, k / p.k) <= _CARRIED
-                   and self.measured(p.k, TreeShape(1, p.k + 1))}
-        return min(lengths, key=lambda j: (abs(depth_of(j) - depth_of(k)), j), default=0)
+    def _around(self, k: int) -> dict[int, float]:
+        """Tokens per step at draft lengths near k at which the work was measured, nearest first."""
+        near = {p.k for p in self.rows if max(p.k / k, k / p.k) <= _CARRIED}
+        order = sorted(near, key=lambda j: (abs(depth_of(j) - depth_of(k)), j))
+        return {j: self.pooled(points, lambda p: p.acceptance_length) for j in order
+                if (points := self.measured(j, TreeShape(1, j + 1)))}
 
-    def _moved(self, near: int, k: int) -> tuple[float, tuple[float, float]]:
-        """How far what was measured at draft length `near` moves the logit at k: by what it missed
-        its own prediction, as far as the two vary together by more than who measured. And the
-        bounds that it sets: more drafts yield no less."""
-        if not near or kind_data(self.method).group == "lookup":
+    def _moved(self, around: Mapping[int, float], k: int) -> tuple[float, tuple[float, float]]:
+        """How far what was measured at the nearest draft length moves the logit at k: by what it
+        missed its own prediction, as far as the two vary together by more than who measured. And
+        the bounds that those around set, the nearest before others: more drafts yield no less."""
+        if not around or kind_data(self.method).group == "lookup":
             return 0.0, (1.0, k + 1.0)
-        points = self.measured(near, TreeShape(1, near + 1))
-        tokens = self.pooled(points, lambda p: p.acceptance_length)
+        near, tokens = next(iter(around.items()))
+        low, high = 1.0, k + 1.0
+        for j, length in around.items():
+            if j <= k and length <= high:
+                low = max(low, length)
+            if j >= k and length >= low:
+                high = min(high, length)
         z = _mean([p.z for p in self.predict(near)])
         spreads = [_posterior(self.query.target, c).spread(c, (near, k)) for c in self.conditions()]
         own, both = _mean([one[0] for one in spreads]), _mean([one[1] for one in spreads])
         by_source = fitted_acceptance().source_variance(self.conditions()[0].kind)
-        both -= by_source / len({p.set_id for p in points})
+        both -= by_source / len({p.set_id for p in self.measured(near, TreeShape(1, near + 1))})
         own += fitted_acceptance().noise(z, near)
         moved = (flat_logit(tokens, near) - z) * min(1.0, max(0.0, both / own))
-        return moved, (tokens if near <= k else 1.0, tokens if near >= k else k + 1.0)
+        return moved, (low, high)
 
     def _grounds(self, points: Sequence[MeasuredPoint]) -> tuple[Level, tuple[str, ...]]:
         if points:
@@ -261,10 +267,10 @@ class _Asked:
         share = (self.pooled(points, lambda p: p.draft_probability) if points
                  else _mean([p.draft_share() for p in at_k]))
         if not points:
-            near = self._nearest(k)
+            around = self._around(k)
             lengths = {}
             for j in range(1, k + 1):
-                moved, bounds = self._moved(near, j)
+                moved, bounds = self._moved(around, j)
                 length = _mean([tokens_at(p.z + moved, j) for p in self.predict(j)])
                 lengths[j] = min(max(length, bounds[0]), bounds[1])
         else:

@@ -265,3 +265,18 @@ def test_a_longer_draft_of_what_was_measured_yields_no_less() -> None:
     lengths = [round(ask("Llama-3.3-70B", "eagle3", k, drafter=drafter).tokens_per_step, 9)
                for k in (1, 2, 3, 4, 5, 7, 8, 10)]
     assert lengths == sorted(lengths)
+
+
+@pytest.mark.parametrize(("model", "drafter"), [
+    ("llama-3.3-70b", "lmsys/SGLang-EAGLE3-Llama-3.3-70B-Instruct-SpecForge"),
+    ("llama-3.1-8b", "lmsys/SGLang-EAGLE3-Llama-3.1-8B-Instruct-SpecForge"),
+    ("llama-3.1-8b", "lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B"),
+])
+def test_between_measured_draft_lengths_none_yields_less_than_a_shorter_one(
+    model: str, drafter: str
+) -> None:
+    """Of 3, 5 and 7 measured drafts the nearest alone set the bounds of 6: with the first head
+    3.575 tokens, where 5 yield 3.618."""
+    found = [ask(model, "eagle3", k, drafter=drafter).tokens_per_step for k in range(1, 9)]
+    tokens = [round(value, 6) for value in found]
+    assert tokens == sorted(tokens)
