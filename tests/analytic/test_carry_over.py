@@ -88,14 +88,13 @@ def test_a_right_prediction_stays_where_it_is_and_is_surer() -> None:
 
 
 def test_what_is_far_tells_less() -> None:
-    shares = [
-        found.share
-        for other in (replace(H200, concurrency=16.0), setting(tp=2), setting(tp=4),
-                      setting(gpu="b200", tp=4))
-        if (found := carried("tpot_s", other, 10.0, [Seen(H200, 6.0, 5.0)]))
-    ]
-    assert len(shares) == 4
-    assert shares == sorted(shares, reverse=True)
+    def share(other: Setting) -> float:
+        found = carried("tpot_s", other, 10.0, [Seen(H200, 6.0, 5.0)])
+        assert found
+        return found.share
+
+    assert share(replace(H200, concurrency=4.0)) > share(replace(H200, concurrency=64.0))
+    assert share(setting(tp=2)) > share(setting(tp=4)) > share(setting(gpu="b200", tp=4))
 
 
 def test_several_count_together_and_repeats_hardly_more_than_one() -> None:
