@@ -36,16 +36,18 @@ def test_no_sweep_is_trivial(found: dict[str, Any]) -> None:
 
 def test_best_k_falls_with_load(found: dict[str, Any]) -> None:
     """At 32 clients it dips: six rows each are more than the fused all-reduce takes, four are not.
-    Measured, 3 is best there; predicted, 5 is so by less than a hundredth."""
+    Measured and predicted, 3 is best there, and 5 over 3 gains 8.7% with one client."""
     best = found["dspark_best"]["predicted"]
     assert best == sorted(best, reverse=True)
     assert best[0] >= 5 and best[-1] == found["dspark_best"]["measured"][-1] == 3
     sweeps = sorted((s for s in found["sweeps"] if s["set"] == "DSPARK"), key=lambda s: s["load"])
     by_load = {s["load"]: s["predicted"]["5"] / s["predicted"]["3"] for s in sweeps}
-    assert by_load.pop(32) < min(by_load[16], by_load[64], 1.01)  # of two more drafts
+    measured = {s["load"]: s["measured"]["5"] / s["measured"]["3"] for s in sweeps}
+    assert by_load == pytest.approx(measured, rel=0.06)  # of two more drafts
+    assert by_load.pop(32) < min(by_load[16], by_load[64], 1.01)
     gains = list(by_load.values())
     assert gains == sorted(gains, reverse=True)
-    assert gains[0] > 1.1
+    assert gains[0] > 1.05
     assert gains[-1] < 1.01
 
 
